@@ -1,0 +1,44 @@
+#include "base/aligned_memory.hpp"
+
+#include <sys/mman.h>
+
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "base/error.hpp"
+#include "base/units.hpp"
+
+namespace stagecoach {
+
+AlignedMemory::AlignedMemory(std::size_t size_bytes, std::string_view purpose) {
+  if (size_bytes == 0) {
+    return;
+  }
+  void* address = mmap(nullptr, size_bytes, PROT_READ | PROT_WRITE,
+                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+  if (address == MAP_FAILED) {
+    throw OutOfMemory(fmt::format("cannot take {} of memory for {}: {}", format_bytes(size_bytes),
+                                  purpose, std::strerror(errno)));
+  }
+  data_ = static_cast<std::byte*>(address);
+  size_bytes_ = size_bytes;
+}
+
+AlignedMemory::AlignedMemory(AlignedMemory&& other) noexcept
+    : data_(std::exchange(other.data_, nullptr)),
+      size_bytes_(std::exchange(other.size_bytes_, 0)) {}
+
+AlignedMemory& AlignedMemory::operator=(AlignedMemory&& other) noexcept {
+  std::swap(data_, other.data_);
+  std::swap(size_bytes_, other.size_bytes_);
+  return *this;
+}
+
+AlignedMemory::~AlignedMemory() {
+  if (data_ != nullptr) {
+    munmap(data_, size_bytes_);
+  }
+}
+
+}  // namespace stagecoach

@@ -1,0 +1,14 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace stagecoach::cli {
+
+/// A subcommand: its arguments (without program and subcommand name) in, exit code out. Errors are
+/// exceptions; main has the only catch.
+int run_command(const std::vector<std::string>& arguments);
+int convert_command(const std::vector<std::string>& arguments);
+int info_command(const std::vector<std::string>& arguments);
+
+}  // namespace stagecoach::cli

@@ -1,0 +1,201 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/half.hpp"
+#include "device/stream.hpp"
+
+namespace stagecoach::device {
+
+class Device;
+
+/// Owns bytes of a device's memory. Must not outlive its Device, nor be freed while a stream uses it.
+class Buffer {
+ public:
+  Buffer() noexcept = default;
+  Buffer(Device& owner, std::byte* data, std::size_t size_bytes) noexcept
+      : owner_(&owner), data_(data), size_bytes_(size_bytes) {}
+  Buffer(Buffer&& other) noexcept;
+  Buffer& operator=(Buffer&& other) noexcept;
+  Buffer(const Buffer&) = delete;
+  Buffer& operator=(const Buffer&) = delete;
+  ~Buffer();
+
+  /// A device address: on a GPU the host must not touch it.
+  [[nodiscard]] std::byte* data() const noexcept { return data_; }
+  [[nodiscard]] std::size_t size_bytes() const noexcept { return size_bytes_; }
+  template <typename T>
+  [[nodiscard]] T* as() const noexcept {
+    return reinterpret_cast<T*>(data_);
+  }
+
+ private:
+  Device* owner_ = nullptr;
+  std::byte* data_ = nullptr;
+  std::size_t size_bytes_ = 0;
+};
+
+enum class KvType { f16, f32 };
+constexpr std::size_t kv_element_bytes(KvType type) { return type == KvType::f16 ? 2 : 4; }
+
+/// What is done with a product before it is stored.
+enum class Epilogue {
+  none,      ///< out = x W^T + bias
+  relu,      ///< out = max(0, x W^T + bias)
+  add_to_out ///< out += x W^T + bias (the residual connection)
+};
+
+/// out[rows, out_features] (f32) from x[rows, in_features] (f32) and weight[out_features,
+/// in_features] (f16), all row-major and dense. `bias` may be null. Each output element is the same
+/// bits whatever `rows` is and whichever other rows are there, for any number of threads, and whether
+/// weight rows are given in one call or several.
+struct LinearArgs {
+  const float* x = nullptr;
+  const Half* weight = nullptr;
+  const Half* bias = nullptr;
+  float* out = nullptr;
+  std::int64_t rows = 0;
+  std::int64_t in_features = 0;
+  std::int64_t out_features = 0;
+  std::int64_t out_stride = 0;  ///< elements between rows of `out` (>= out_features)
+  Epilogue epilogue = Epilogue::none;
+};
+
+/// LayerNorm over the last dimension, two passes in f32 (mean, then the mean square of differences).
+struct LayerNormArgs {
+  const float* x = nullptr;      ///< [rows, width]
+  const Half* weight = nullptr;  ///< [width]
+  const Half* bias = nullptr;    ///< [width]
+  float* out = nullptr;          ///< [rows, width]; may be x
+  std::int64_t rows = 0;
+  std::int64_t width = 0;
+  float epsilon = 1e-5f;
+};
+
+/// out[i] = token_table[tokens[i]] + position_table[positions[i]], in f32. The tables' row numbers are
+/// final: the caller has added the model's position offset.
+struct EmbedArgs {
+  std::vector<std::int32_t> tokens;
+  std::vector<std::int32_t> positions;
+  const Half* token_table = nullptr;     ///< [vocab, width]
+  const Half* position_table = nullptr;  ///< [positions, width]
+  float* out = nullptr;                  ///< [tokens.size(), width]
+  std::int64_t width = 0;
+};
+
+/// out[i] = x[rows[i]].
+struct GatherRowsArgs {
+  const float* x = nullptr;
+  std::vector<std::int32_t> rows;
+  float* out = nullptr;
+  std::int64_t width = 0;
+};
+
+/// The rows that one sequence has in a GPU batch, and where its K and V lie.
+struct SequenceRows {
+  std::int32_t first_row = 0;       ///< of this sequence in the batch's matrices
+  std::int32_t num_rows = 0;        ///< consecutive tokens
+  std::int32_t first_position = 0;  ///< of the first of them; earlier positions are in the pages
+  /// Pages in position order, those of this visit included. A page holds K then V, each
+  /// [kv_heads, page_tokens, head_dim] of KvType.
+  std::vector<std::byte*> pages;
+};
+
+/// Multi-head attention of a GPU batch in one layer; row r of sequence s attends to its positions
+/// 0 .. first_position + r. Store and attend are two operations so that stores may be elsewhere.
+struct AttentionArgs {
+  const float* query = nullptr;  ///< [rows, heads, head_dim] with `row_stride` elements a row
+  const float* key = nullptr;    ///< [rows, kv_heads, head_dim], likewise
+  const float* value = nullptr;  ///< [rows, kv_heads, head_dim], likewise
+  std::int64_t row_stride = 0;
+  float* out = nullptr;          ///< [rows, heads * head_dim], dense
+  std::int64_t heads = 0;
+  std::int64_t kv_heads = 0;
+  std::int64_t head_dim = 0;
+  std::int64_t page_tokens = 0;
+  float scale = 1;
+  KvType kv_type = KvType::f16;
+  std::vector<SequenceRows> sequences;
+};
+
+/// How one row of logits becomes a token (or only logprobs).
+struct SampleSpec {
+  std::int32_t row = 0;           ///< of the logits matrix
+  std::int32_t target = -1;       ///< >= 0: no choice is made, this token is scored (prompt logprobs)
+  double temperature = 0;         ///< 0 = greedy: the highest logit, the lowest id among equals
+  std::int32_t top_k = 0;         ///< 0 = off; among equal logits lower ids come first
+  double top_p = 1;               ///< 1 = off; after top_k, over the renormalised probabilities
+  double uniform = 0;             ///< in [0, 1)
+  std::int32_t num_logprobs = -1; ///< -1: no logprob at all; n >= 0: the chosen one's and the top n
+};
+
+struct SampleResult {
+  std::int32_t token = -1;
+  float logprob = 0;  ///< natural log of the softmax of the raw logits, computed in f64
+  std::vector<std::int32_t> top_tokens;
+  std::vector<float> top_logprobs;
+};
+
+struct SampleArgs {
+  const float* logits = nullptr;  ///< [rows, vocab], dense
+  std::int64_t vocab = 0;
+  std::vector<SampleSpec> specs;
+  /// One result a spec, in order; host memory that must live until the operation has run.
+  std::span<SampleResult> results;
+};
+
+/// Shapes that a device's own scratch depends on.
+struct ScratchShape {
+  std::int64_t max_in_features = 0;
+  std::int64_t head_dim = 0;
+  std::int64_t page_tokens = 0;
+  std::int64_t vocab = 0;
+};
+
+/// A processor with memory of its own and about a dozen operations. Operations are enqueued on a
+/// stream that this device made, run in that stream's order, and take their arguments by value; the
+/// memory that they point to must stay until they have run. Calls may come from one thread at a time.
+class Device {
+ public:
+  virtual ~Device() = default;
+
+  /// "host, avx3_dl, 2 threads".
+  [[nodiscard]] virtual std::string description() const = 0;
+  /// Names what decides the bits of a result; ranks with different ones must not work together.
+  [[nodiscard]] virtual std::string instruction_set() const = 0;
+
+  /// Takes device memory, page-aligned. Throws OutOfMemory naming `purpose`.
+  virtual Buffer allocate(std::size_t size_bytes, const std::string& purpose) = 0;
+  /// Bytes that `reserve_scratch` takes, for the memory report.
+  [[nodiscard]] virtual std::size_t scratch_bytes(const ScratchShape& shape) const = 0;
+  /// Takes the scratch of every operation; called once, before the first operation.
+  virtual void reserve_scratch(const ScratchShape& shape) = 0;
+
+  virtual std::unique_ptr<Stream> create_stream(const std::string& name) = 0;
+
+  virtual void copy_from_host(Stream& stream, std::byte* to, const std::byte* from,
+                              std::size_t size_bytes) = 0;
+  virtual void copy_to_host(Stream& stream, std::byte* to, const std::byte* from,
+                            std::size_t size_bytes) = 0;
+  virtual void embed(Stream& stream, EmbedArgs args) = 0;
+  virtual void layer_norm(Stream& stream, LayerNormArgs args) = 0;
+  virtual void linear(Stream& stream, LinearArgs args) = 0;
+  /// Writes K and V of the batch's rows into their pages.
+  virtual void store_kv(Stream& stream, AttentionArgs args) = 0;
+  /// One partial result a page, merged in page order, so the bits depend on nothing but the row, its
+  /// sequence and the page size.
+  virtual void attention(Stream& stream, AttentionArgs args) = 0;
+  virtual void gather_rows(Stream& stream, GatherRowsArgs args) = 0;
+  virtual void sample(Stream& stream, SampleArgs args) = 0;
+
+ protected:
+  friend class Buffer;
+  virtual void release(std::byte* data, std::size_t size_bytes) noexcept = 0;
+};
+
+}  // namespace stagecoach::device
