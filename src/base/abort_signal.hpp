@@ -6,8 +6,8 @@
 
 namespace stagecoach {
 
-/// The first failure of a job inside one process. Streams and stages raise it; everything that waits
-/// looks at it, so that one failure ends every wait. Safe to use from any thread.
+/// The first failure of a job inside one process. Streams and stages raise it; everything that
+/// waits looks at it, so that one failure ends every wait. Safe to use from any thread.
 class AbortSignal {
  public:
   /// Records `cause` if nothing was recorded before. Never throws.

@@ -14,14 +14,14 @@ namespace stagecoach {
 class ByteWriter {
  public:
   template <typename T>
-    requires std::is_trivially_copyable_v<T>
+  requires std::is_trivially_copyable_v<T>
   void put(const T& value) {
     const auto* first = reinterpret_cast<const std::byte*>(&value);
     bytes_.insert(bytes_.end(), first, first + sizeof(T));
   }
 
   template <typename T>
-    requires std::is_trivially_copyable_v<T>
+  requires std::is_trivially_copyable_v<T>
   void put_vector(const std::vector<T>& values) {
     put<std::uint64_t>(values.size());
     const auto raw = std::as_bytes(std::span<const T>(values));
@@ -44,16 +44,14 @@ class ByteReader {
   explicit ByteReader(std::span<const std::byte> bytes) : rest_(bytes) {}
 
   template <typename T>
-    requires std::is_trivially_copyable_v<T>
-  T get() {
+  requires std::is_trivially_copyable_v<T> T get() {
     T value;
     std::memcpy(&value, next(sizeof(T)).data(), sizeof(T));
     return value;
   }
 
   template <typename T>
-    requires std::is_trivially_copyable_v<T>
-  std::vector<T> get_vector() {
+  requires std::is_trivially_copyable_v<T> std::vector<T> get_vector() {
     const auto count = get<std::uint64_t>();
     const auto raw = next(checked_product(count, sizeof(T)));
     std::vector<T> values(count);

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <source_location>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -65,17 +64,18 @@ class InternalError : public Error {
 };
 
 namespace detail {
-[[noreturn]] void fail_check(const char* expression, const std::string& message,
-                             std::source_location where);
+[[noreturn]] void fail_check(const char* expression, const std::string& message, const char* file,
+                             int line);
 }  // namespace detail
 
 }  // namespace stagecoach
 
 /// Throws InternalError naming the expression and the place when `expression` is false.
-#define STAGECOACH_CHECK(expression, ...)                                         \
-  do {                                                                            \
-    if (!(expression)) [[unlikely]] {                                             \
-      ::stagecoach::detail::fail_check(#expression, ::fmt::format("" __VA_ARGS__), \
-                                       ::std::source_location::current());        \
-    }                                                                             \
+/// (clang 14, whose tools check this code, has no std::source_location.)
+#define STAGECOACH_CHECK(expression, ...)                                                    \
+  do {                                                                                       \
+    if (!(expression)) [[unlikely]] {                                                        \
+      ::stagecoach::detail::fail_check(#expression, ::fmt::format("" __VA_ARGS__), __FILE__, \
+                                       __LINE__);                                            \
+    }                                                                                        \
   } while (false)

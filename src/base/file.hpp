@@ -7,14 +7,14 @@
 
 namespace stagecoach {
 
-/// An open file descriptor with positioned, complete reads and writes. Every error is an IoError that
-/// names the path. Positioned calls may run from several threads at once.
+/// An open file descriptor with positioned, complete reads and writes. Every error is an IoError
+/// that names the path. Positioned calls may run from several threads at once.
 class File {
  public:
   enum class Mode {
-    read,        ///< must exist
-    create,      ///< must not exist
-    truncate     ///< made, or emptied
+    read,     ///< must exist
+    create,   ///< must not exist
+    truncate  ///< made, or emptied
   };
 
   File() noexcept = default;

@@ -31,8 +31,8 @@ class StreamingHash {
   std::unique_ptr<State, Free> state_;
 };
 
-/// A bijective mix of 64 bits (the SplitMix64 finaliser): the counter-based generator behind sampling
-/// and dummy weights. Equal inputs give equal outputs on every machine.
+/// A bijective mix of 64 bits (the SplitMix64 finaliser): the counter-based generator behind
+/// sampling and dummy weights. Equal inputs give equal outputs on every machine.
 constexpr std::uint64_t mix_bits(std::uint64_t x) noexcept {
   x += 0x9e3779b97f4a7c15ull;
   x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ull;

@@ -35,8 +35,8 @@ Log::Log(const std::string& name, const std::string& level)
 Log Log::named(const std::string& name) const {
   Log other;
   // A pattern belongs to its sink, so each name has a sink of its own onto the same stream.
-  other.logger_ = make_logger(name, std::make_shared<spdlog::sinks::stderr_sink_mt>(),
-                              logger_->level());
+  other.logger_ =
+      make_logger(name, std::make_shared<spdlog::sinks::stderr_sink_mt>(), logger_->level());
   return other;
 }
 

@@ -8,7 +8,8 @@ namespace stagecoach {
 /// folder, synced and renamed by `commit`. The destructor removes what was not committed.
 class StagedFile {
  public:
-  /// Throws ConfigError if `final_path` exists and `overwrite` is false, or its folder does not exist.
+  /// Throws ConfigError if `final_path` exists and `overwrite` is false, or its folder does not
+  /// exist.
   StagedFile(std::string final_path, bool overwrite);
   StagedFile(const StagedFile&) = delete;
   StagedFile& operator=(const StagedFile&) = delete;

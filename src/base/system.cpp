@@ -7,52 +7,90 @@
 #include <algorithm>
 #include <climits>
 #include <fstream>
+#include <initializer_list>
 #include <limits>
 #include <optional>
 #include <sstream>
+#include <string_view>
 
 namespace stagecoach {
 namespace {
 
+constexpr std::size_t kUnlimited = std::numeric_limits<std::size_t>::max();
+
+/// The names of the memory controller's files.
+struct CgroupFiles {
+  const char* limit;
+  const char* used;
+  const char* inactive_file;
+  const char* active_file;
+};
+constexpr CgroupFiles kVersion1 = {"/memory.limit_in_bytes", "/memory.usage_in_bytes",
+                                   "total_inactive_file", "total_active_file"};
+constexpr CgroupFiles kVersion2 = {"/memory.max", "/memory.current", "inactive_file",
+                                   "active_file"};
+
 std::optional<std::size_t> read_number(const std::string& path) {
   std::ifstream in(path);
-  unsigned long long value = 0;
+  std::size_t value = 0;
   if (in >> value) {
-    return static_cast<std::size_t>(value);
+    return value;
   }
-  return std::nullopt;
+  return std::nullopt;  // no such file, or the word "max"
 }
 
-std::size_t left_under(std::optional<std::size_t> limit, std::optional<std::size_t> used) {
+/// The sum of the values of `keys` in a file of "key value" lines.
+std::size_t sum_of_keys(const std::string& path, std::initializer_list<std::string_view> keys) {
+  std::ifstream in(path);
+  std::size_t sum = 0;
+  std::string key;
+  for (std::size_t value = 0; in >> key >> value;) {
+    if (std::find(keys.begin(), keys.end(), key) != keys.end()) {
+      sum += value;
+    }
+  }
+  return sum;
+}
+
+/// What the limit of one cgroup leaves.
+std::size_t left_in_cgroup(const std::string& folder, const CgroupFiles& files) {
+  const auto limit = read_number(folder + files.limit);
+  const auto used = read_number(folder + files.used);
   if (!limit || !used) {
-    return std::numeric_limits<std::size_t>::max();
+    return kUnlimited;
   }
-  return *limit > *used ? *limit - *used : 0;
+  const auto cache = sum_of_keys(folder + "/memory.stat", {files.inactive_file, files.active_file});
+  const auto kept = *used > cache ? *used - cache : 0;
+  return *limit > kept ? *limit - kept : 0;
 }
 
-/// The tightest limit on the way from this process's cgroup up to the root of its hierarchy.
-std::size_t cgroup_memory_left() {
-  std::size_t left = std::numeric_limits<std::size_t>::max();
-  std::ifstream in("/proc/self/cgroup");
+/// The tightest limit on the way from the cgroup `path` up to the root of its hierarchy. In a
+/// container, folders near the end of the path may not be visible; its root is the container's own.
+std::size_t left_on_path(const std::string& hierarchy, std::string path, const CgroupFiles& files) {
+  std::size_t left = left_in_cgroup(hierarchy, files);
+  while (!path.empty() && path != "/") {
+    left = std::min(left, left_in_cgroup(hierarchy + path, files));
+    path.resize(path.find_last_of('/') == std::string::npos ? 0 : path.find_last_of('/'));
+  }
+  return left;
+}
+
+/// Lines of /proc/self/cgroup are "id:controllers:path"; version 2 names no controllers.
+std::size_t left_in_cgroups(const std::string& root) {
+  std::size_t left = kUnlimited;
+  std::ifstream in(root + "/proc/self/cgroup");
   for (std::string line; std::getline(in, line);) {
     std::istringstream fields(line);
-    std::string id, controllers, path;
+    std::string id;
+    std::string controllers;
+    std::string path;
     std::getline(fields, id, ':');
     std::getline(fields, controllers, ':');
     std::getline(fields, path);
-    const bool v2 = controllers.empty();
-    if (!v2 && controllers.find("memory") == std::string::npos) {
-      continue;
-    }
-    const std::string root = v2 ? "/sys/fs/cgroup" : "/sys/fs/cgroup/memory";
-    while (true) {
-      const std::string folder = root + (path == "/" ? "" : path);
-      left = std::min(left, left_under(read_number(folder + (v2 ? "/memory.max" : "/memory.limit_in_bytes")),
-                                       read_number(folder + (v2 ? "/memory.current" : "/memory.usage_in_bytes"))));
-      if (path.empty() || path == "/") {
-        break;
-      }
-      path.resize(path.find_last_of('/'));
+    if (controllers.empty()) {
+      left = std::min(left, left_on_path(root + "/sys/fs/cgroup", path, kVersion2));
+    } else if ((',' + controllers + ',').find(",memory,") != std::string::npos) {
+      left = std::min(left, left_on_path(root + "/sys/fs/cgroup/memory", path, kVersion1));
     }
   }
   return left;
@@ -79,9 +117,9 @@ int usable_cpus() {
 
 int online_cpus() { return std::max(1, static_cast<int>(::sysconf(_SC_NPROCESSORS_ONLN))); }
 
-std::size_t available_memory_bytes() {
-  std::size_t available = std::numeric_limits<std::size_t>::max();
-  std::ifstream in("/proc/meminfo");
+std::size_t available_memory_bytes(const std::string& root) {
+  std::size_t available = kUnlimited;
+  std::ifstream in(root + "/proc/meminfo");
   for (std::string line; std::getline(in, line);) {
     std::istringstream fields(line);
     std::string key;
@@ -90,7 +128,7 @@ std::size_t available_memory_bytes() {
       available = kibibytes * 1024;
     }
   }
-  return std::min(available, cgroup_memory_left());
+  return std::min(available, left_in_cgroups(root));
 }
 
 std::size_t peak_resident_bytes() {

@@ -15,8 +15,9 @@ int usable_cpus();
 int online_cpus();
 
 /// Bytes of DRAM that this process can still take: MemAvailable, or less where a cgroup (v1 or v2)
-/// limits it.
-std::size_t available_memory_bytes();
+/// limits it. A cgroup's page cache counts as free: the kernel gives it up before it refuses
+/// memory. `root` goes before /proc and /sys (for tests).
+std::size_t available_memory_bytes(const std::string& root = {});
 
 /// The largest resident size that this process has had, in bytes.
 std::size_t peak_resident_bytes();

@@ -10,8 +10,8 @@ namespace stagecoach {
 
 std::size_t parse_bytes(std::string_view text, std::string_view flag) {
   const auto fail = [&]() -> std::size_t {
-    throw ConfigError(fmt::format("{} {}: not a size; write bytes or a unit, like 16GiB or 500MB",
-                                  flag, text));
+    throw ConfigError(
+        fmt::format("{} {}: not a size; write bytes or a unit, like 16GiB or 500MB", flag, text));
   };
   double number = 0;
   const auto [rest, error] = std::from_chars(text.data(), text.data() + text.size(), number);
@@ -54,7 +54,7 @@ std::string format_bytes(std::size_t bytes) {
 }
 
 std::string format_seconds(double seconds) {
-  if (seconds < 60) {
+  if (seconds < 59.95) {
     return fmt::format("{:.1f} s", seconds);
   }
   const auto whole = static_cast<long long>(std::llround(seconds));

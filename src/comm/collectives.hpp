@@ -9,8 +9,8 @@
 
 namespace stagecoach::comm {
 
-/// Built from messages on Channel::setup, so that each has the transport's timeout. Every rank calls
-/// the same ones in the same order.
+/// Built from messages on Channel::setup, so that each has the transport's timeout. Every rank
+/// calls the same ones in the same order.
 
 /// Rank 0's bytes, on every rank.
 std::vector<std::byte> broadcast(Transport& transport, std::span<const std::byte> bytes,

@@ -7,6 +7,8 @@
 
 namespace stagecoach::comm {
 
+class LoopbackMailboxes;
+
 /// Ranks as threads of one process. Copies messages through queues in memory.
 class LoopbackHub {
  public:
@@ -22,8 +24,7 @@ class LoopbackHub {
   [[nodiscard]] std::unique_ptr<Transport> transport(int rank);
 
  private:
-  struct Mailboxes;
-  std::unique_ptr<Mailboxes> mailboxes_;
+  std::unique_ptr<LoopbackMailboxes> mailboxes_;
 };
 
 }  // namespace stagecoach::comm

@@ -15,16 +15,17 @@ enum class Channel : int {
   hidden,  ///< hidden states, to the next stage
   tokens   ///< chosen tokens, from the last stage to the first
 };
+inline constexpr int kChannels = 4;
 
-/// Messages between the ranks of one job. All it promises is order: messages of one (sender, receiver,
-/// channel) arrive in the order sent. Calls may come from several threads at once, though only from
-/// one at a time for each (peer, channel, direction). A rank may send to itself.
+/// Messages between the ranks of one job. All it promises is order: messages of one (sender,
+/// receiver, channel) arrive in the order sent. Calls may come from several threads at once, though
+/// only from one at a time for each (peer, channel, direction). A rank may send to itself.
 ///
-/// Every call blocks, but none for ever: when nothing has come for the transport's timeout it throws
-/// TransportError ("rank 2 on host-b has waited 1800 s for visit 17's hidden states from rank 1 on
-/// host-a"), and JobAborted soon after the process's AbortSignal is raised. `what` names the message
-/// for those lines. After an exception the buffers of the call must stay alive until the process
-/// ends or the transport is destroyed.
+/// Every call blocks, but none for ever: when nothing has come for the transport's timeout it
+/// throws TransportError ("rank 2 on host-b has waited 1800 s for visit 17's hidden states from
+/// rank 1 on host-a"), and JobAborted soon after the process's AbortSignal is raised. `what` names
+/// the message for those lines. After an exception the buffers of the call must stay alive until
+/// the process ends or the transport is destroyed.
 class Transport {
  public:
   virtual ~Transport() = default;

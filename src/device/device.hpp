@@ -80,8 +80,8 @@ struct LayerNormArgs {
 /// out[i] = token_table[tokens[i]] + position_table[positions[i]], in f32. The tables' row numbers are
 /// final: the caller has added the model's position offset.
 struct EmbedArgs {
-  std::vector<std::int32_t> tokens;
-  std::vector<std::int32_t> positions;
+  std::vector<std::int32_t> tokens{};
+  std::vector<std::int32_t> positions{};
   const Half* token_table = nullptr;     ///< [vocab, width]
   const Half* position_table = nullptr;  ///< [positions, width]
   float* out = nullptr;                  ///< [tokens.size(), width]
@@ -91,7 +91,7 @@ struct EmbedArgs {
 /// out[i] = x[rows[i]].
 struct GatherRowsArgs {
   const float* x = nullptr;
-  std::vector<std::int32_t> rows;
+  std::vector<std::int32_t> rows{};
   float* out = nullptr;
   std::int64_t width = 0;
 };
@@ -103,7 +103,7 @@ struct SequenceRows {
   std::int32_t first_position = 0;  ///< of the first of them; earlier positions are in the pages
   /// Pages in position order, those of this visit included. A page holds K then V, each
   /// [kv_heads, page_tokens, head_dim] of KvType.
-  std::vector<std::byte*> pages;
+  std::vector<std::byte*> pages{};
 };
 
 /// Multi-head attention of a GPU batch in one layer; row r of sequence s attends to its positions
@@ -120,7 +120,7 @@ struct AttentionArgs {
   std::int64_t page_tokens = 0;
   float scale = 1;
   KvType kv_type = KvType::f16;
-  std::vector<SequenceRows> sequences;
+  std::vector<SequenceRows> sequences{};
 };
 
 /// How one row of logits becomes a token (or only logprobs).
@@ -137,16 +137,16 @@ struct SampleSpec {
 struct SampleResult {
   std::int32_t token = -1;
   float logprob = 0;  ///< natural log of the softmax of the raw logits, computed in f64
-  std::vector<std::int32_t> top_tokens;
-  std::vector<float> top_logprobs;
+  std::vector<std::int32_t> top_tokens{};
+  std::vector<float> top_logprobs{};
 };
 
 struct SampleArgs {
   const float* logits = nullptr;  ///< [rows, vocab], dense
   std::int64_t vocab = 0;
-  std::vector<SampleSpec> specs;
+  std::vector<SampleSpec> specs{};
   /// One result a spec, in order; host memory that must live until the operation has run.
-  std::span<SampleResult> results;
+  std::span<SampleResult> results{};
 };
 
 /// Shapes that a device's own scratch depends on.

@@ -7,10 +7,10 @@ namespace stagecoach::model {
 
 /// How a sequence's next token is chosen. Plain data; goes over the wire between stages.
 struct SamplingParams {
-  double temperature = 0;        ///< 0 = greedy
-  std::int32_t top_k = 0;        ///< 0 = off
-  double top_p = 1;              ///< 1 = off
-  std::uint64_t key = 0;         ///< from `sampling_key`
+  double temperature = 0;  ///< 0 = greedy
+  std::int32_t top_k = 0;  ///< 0 = off
+  double top_p = 1;        ///< 1 = off
+  std::uint64_t key = 0;   ///< from `sampling_key`
 };
 
 /// Mixes the seed and the request's id: what else runs, and where, does not matter.

@@ -12,14 +12,15 @@ enum class NormKind { layer_norm, rms_norm };
 enum class PositionKind { learned, rotary };
 
 /// What a decoder-only transformer computes. One description for all families: OPT today; grouped
-/// queries (`kv_heads` < `heads`), rotary positions, RMS norm and gated MLPs are fields, not engines.
+/// queries (`kv_heads` < `heads`), rotary positions, RMS norm and gated MLPs are fields, not
+/// engines.
 struct ModelSpec {
   std::string family = "opt";
-  std::string name;                  ///< for people only
+  std::string name;  ///< for people only
   std::int64_t layers = 0;
   std::int64_t hidden = 0;
   std::int64_t heads = 0;
-  std::int64_t kv_heads = 0;         ///< = heads without grouped queries
+  std::int64_t kv_heads = 0;  ///< = heads without grouped queries
   std::int64_t head_dim = 0;
   std::int64_t ffn = 0;
   std::int64_t vocab = 0;
@@ -30,7 +31,7 @@ struct ModelSpec {
   NormKind norm = NormKind::layer_norm;
   PositionKind position = PositionKind::learned;
   bool gated_mlp = false;
-  bool tied_head = true;             ///< the head is the token embedding
+  bool tied_head = true;  ///< the head is the token embedding
   std::int64_t bos_token = 2;
   std::int64_t eos_token = 2;
   std::int64_t pad_token = 1;

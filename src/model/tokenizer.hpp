@@ -23,12 +23,12 @@ class Tokenizer {
   Tokenizer(const Tokenizer&) = delete;
   Tokenizer& operator=(const Tokenizer&) = delete;
 
-  /// Token ids of valid UTF-8 text, without a leading </s>. Special tokens written in the text become
-  /// their ids. Throws ConfigError on invalid UTF-8.
+  /// Token ids of valid UTF-8 text, without a leading </s>. Special tokens written in the text
+  /// become their ids. Throws ConfigError on invalid UTF-8.
   [[nodiscard]] std::vector<std::int32_t> encode(std::string_view text) const;
 
-  /// The bytes that one token stands for (not always whole UTF-8). Special tokens give their text if
-  /// `special` is true, else nothing. Unknown ids give nothing.
+  /// The bytes that one token stands for (not always whole UTF-8). Special tokens give their text
+  /// if `special` is true, else nothing. Unknown ids give nothing.
   [[nodiscard]] std::string token_bytes(std::int32_t token, bool special = false) const;
 
   /// Text of the tokens: bytes joined across tokens, special tokens left out, every maximal invalid

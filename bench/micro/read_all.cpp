@@ -1,0 +1,24 @@
+#include <immintrin.h>
+
+#include "micro/device_fixture.hpp"
+
+namespace stagecoach::bench {
+
+__attribute__((target("avx2"))) std::uint64_t read_all(std::span<const std::byte> bytes) {
+  constexpr std::size_t kSums = 8;
+  __m256i sums[kSums] = {};
+  const auto* from = reinterpret_cast<const __m256i*>(bytes.data());
+  const std::size_t count = bytes.size() / sizeof(__m256i);
+  for (std::size_t i = 0; i + kSums <= count; i += kSums) {
+    for (std::size_t k = 0; k < kSums; ++k) {
+      sums[k] = _mm256_add_epi64(sums[k], _mm256_load_si256(from + i + k));
+    }
+  }
+  std::uint64_t total = 0;
+  for (const auto& sum : sums) {
+    total += static_cast<std::uint64_t>(_mm256_extract_epi64(sum, 0));
+  }
+  return total;
+}
+
+}  // namespace stagecoach::bench

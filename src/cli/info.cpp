@@ -1,0 +1,165 @@
+#include <fmt/format.h>
+
+#include "base/units.hpp"
+#include "cli/commands.hpp"
+#include "cli/ini_file.hpp"
+#include "cli/options.hpp"
+#include "cli/progress_bar.hpp"
+#include "model/spec.hpp"
+#include "model/weight_store.hpp"
+
+namespace stagecoach::cli {
+namespace {
+
+constexpr const char* kUsage =
+    "usage: stagecoach info --model FILE [--verify] [--batch N --prompt-len P --gen-len G]\n"
+    "       stagecoach info --spec INI [--batch N --prompt-len P --gen-len G]\n\n"
+    "Prints a model's shapes and sizes and the memory that a batch takes. --verify reads every "
+    "weight\n"
+    "and compares its checksum.";
+
+constexpr std::int64_t kMaxBatch = 1'000'000'000;
+
+po::options_description describe() {
+  po::options_description described("options");
+  auto add = described.add_options();
+  add("model", po::value<std::string>()->value_name("FILE"), "weight store");
+  add("spec", po::value<std::string>()->value_name("INI"),
+      "model description, as configs/models/opt-125m.ini");
+  add("verify", po::bool_switch(), "read all weights and compare their checksums");
+  add("batch", po::value<std::int64_t>()->value_name("N"), "sequences that are in memory together");
+  add("prompt-len", po::value<std::int64_t>()->value_name("P"), "tokens of each prompt");
+  add("gen-len", po::value<std::int64_t>()->value_name("G"), "tokens generated for each");
+  return described;
+}
+
+std::string bytes_text(std::int64_t bytes) {
+  return fmt::format("{} ({} bytes)", format_bytes(static_cast<std::size_t>(bytes)), bytes);
+}
+
+void print_line(const char* name, const std::string& value) {
+  fmt::print("{:<20} {}\n", name, value);
+}
+
+std::int64_t total_bytes(const std::vector<model::TensorSpec>& tensors) {
+  std::int64_t bytes = 0;
+  for (const auto& tensor : tensors) {
+    bytes += tensor.size_bytes();
+  }
+  return bytes;
+}
+
+void print_tensors(const char* group, const std::vector<model::TensorSpec>& tensors) {
+  for (const auto& tensor : tensors) {
+    fmt::print("  {:<11} {:<18} {:<16} {:>12} bytes\n", group, tensor.name,
+               fmt::format("[{}]", fmt::join(tensor.shape, ", ")), tensor.size_bytes());
+  }
+}
+
+void print_model(const model::ModelSpec& spec) {
+  print_line("model", spec.name.empty() ? spec.family : spec.name);
+  print_line("family", spec.family);
+  print_line("parameters", fmt::format("{}", model::parameter_count(spec)));
+  print_line("layers", fmt::format("{}", spec.layers));
+  print_line("hidden", fmt::format("{}", spec.hidden));
+  print_line("heads", fmt::format("{} of {}", spec.heads, spec.head_dim));
+  print_line("ffn", fmt::format("{}", spec.ffn));
+  print_line("vocabulary", fmt::format("{}", spec.vocab));
+  print_line("longest sequence", fmt::format("{} tokens", spec.max_positions));
+  print_line("weights", bytes_text(2 * model::parameter_count(spec)));
+  print_line("  a layer", bytes_text(model::layer_bytes(spec)));
+  print_line("  embedding", bytes_text(total_bytes(model::embedding_tensors(spec))));
+  print_line("  head", bytes_text(total_bytes(model::head_tensors(spec))) +
+                           (spec.tied_head ? ", and the embedding's token table" : ""));
+  const auto kv_bytes = model::kv_bytes_per_token_and_layer(spec);
+  print_line("KV cache a token", bytes_text(spec.layers * kv_bytes));
+  print_line("  in one layer", bytes_text(kv_bytes));
+  fmt::print("tensors, f16\n");
+  print_tensors("embedding", model::embedding_tensors(spec));
+  print_tensors("each layer", model::layer_tensors(spec));
+  print_tensors("head", model::head_tensors(spec));
+}
+
+void print_batch(const model::ModelSpec& spec, const Options& options) {
+  if (!options.given("batch") && !options.given("prompt-len") && !options.given("gen-len")) {
+    return;
+  }
+  const auto batch = options.integer("batch", 1, kMaxBatch);
+  const auto prompt = options.integer("prompt-len", 1, spec.max_positions);
+  const auto generated = options.integer("gen-len", 1, spec.max_positions);
+  if (prompt + generated > spec.max_positions) {
+    throw ConfigError(
+        fmt::format("--prompt-len {} and --gen-len {}: the model's longest sequence is {} tokens",
+                    prompt, generated, spec.max_positions));
+  }
+  std::int64_t kv_bytes = 0;
+  std::int64_t all_bytes = 0;
+  const auto weights = 2 * model::parameter_count(spec);
+  const auto sequence_bytes =
+      (prompt + generated) * spec.layers * model::kv_bytes_per_token_and_layer(spec);
+  if (__builtin_mul_overflow(batch, sequence_bytes, &kv_bytes) ||
+      __builtin_add_overflow(kv_bytes, weights, &all_bytes)) {
+    throw ConfigError(fmt::format("--batch {}: its KV cache is beyond any machine", batch));
+  }
+  fmt::print("memory for a batch of {} sequences of {} + {} tokens\n", batch, prompt, generated);
+  print_line("  weights", bytes_text(weights));
+  print_line("  KV cache", bytes_text(kv_bytes));
+  print_line("  together", bytes_text(all_bytes));
+}
+
+void print_store(const model::StoreIndex& index) {
+  print_line("store", index.path);
+  print_line("tokenizer", index.tokenizer.vocab_json.empty() ? "none: prompts must be token ids"
+                                                             : "byte-level BPE");
+  print_line("digest", fmt::format("{:016x}", index.digest()));
+}
+
+void verify(const model::StoreIndex& index) {
+  std::vector<std::string> differing;
+  {
+    ProgressBar bar("verifying");
+    differing = model::verify_store(
+        index, [&bar](std::uint64_t done, std::uint64_t total) { bar.show(done, total); });
+  }
+  if (!differing.empty()) {
+    for (const auto& name : differing) {
+      fmt::print("differs from its checksum: {}\n", name);
+    }
+    throw Error(fmt::format("{} is damaged: {} tensors differ from their checksums, first {}",
+                            index.path, differing.size(), differing.front()));
+  }
+  fmt::print("every weight matches its checksum\n");
+}
+
+}  // namespace
+
+int info_command(const std::vector<std::string>& arguments) {
+  const auto options = parse_options("info", kUsage, describe(), arguments);
+  if (!options) {
+    return 0;
+  }
+  options->exclude("model", "spec");
+  if (options->given("spec")) {
+    if (options->flag("verify")) {
+      throw ConfigError("--verify needs --model FILE: a --spec has no weights");
+    }
+    const auto& path = options->text("spec");
+    const auto spec = model::spec_from_settings(read_ini_file(path), path);
+    print_model(spec);
+    print_batch(spec, *options);
+    return 0;
+  }
+  if (!options->given("model")) {
+    throw ConfigError("info: give --model FILE or --spec INI");
+  }
+  const auto index = model::read_store_index(options->text("model"));
+  print_store(index);
+  print_model(index.spec);
+  print_batch(index.spec, *options);
+  if (options->flag("verify")) {
+    verify(index);
+  }
+  return 0;
+}
+
+}  // namespace stagecoach::cli

@@ -1,0 +1,63 @@
+#include "cli/ini_file.hpp"
+
+#include <filesystem>
+#include <sstream>
+#include <string_view>
+
+#include "base/error.hpp"
+#include "base/file.hpp"
+
+namespace stagecoach::cli {
+namespace {
+
+constexpr std::string_view kBlanks = " \t\r";
+
+std::string_view trimmed(std::string_view text) {
+  const auto first = text.find_first_not_of(kBlanks);
+  if (first == std::string_view::npos) {
+    return {};
+  }
+  return text.substr(first, text.find_last_not_of(kBlanks) - first + 1);
+}
+
+std::string_view without_comment(std::string_view line) {
+  for (std::size_t i = 0; i < line.size(); ++i) {
+    const bool may_start = i == 0 || kBlanks.find(line[i - 1]) != std::string_view::npos;
+    if (may_start && (line[i] == '#' || line[i] == ';')) {
+      return line.substr(0, i);
+    }
+  }
+  return line;
+}
+
+}  // namespace
+
+std::map<std::string, std::string> parse_ini(const std::string& text, const std::string& where) {
+  std::map<std::string, std::string> settings;
+  std::istringstream lines(text);
+  std::string line;
+  for (int number = 1; std::getline(lines, line); ++number) {
+    const auto content = trimmed(without_comment(line));
+    if (content.empty()) {
+      continue;
+    }
+    const auto equals = content.find('=');
+    const std::string key(trimmed(content.substr(0, equals)));
+    if (equals == std::string_view::npos || key.empty() || key.front() == '[') {
+      throw ConfigError(fmt::format("{} line {}: must be 'key = value'", where, number));
+    }
+    if (!settings.emplace(key, trimmed(content.substr(equals + 1))).second) {
+      throw ConfigError(fmt::format("{} line {}: {} was set before", where, number, key));
+    }
+  }
+  return settings;
+}
+
+std::map<std::string, std::string> read_ini_file(const std::string& path) {
+  if (std::error_code ignored; !std::filesystem::exists(path, ignored)) {
+    throw ConfigError(fmt::format("there is no file {}", path));
+  }
+  return parse_ini(read_text_file(path), path);
+}
+
+}  // namespace stagecoach::cli

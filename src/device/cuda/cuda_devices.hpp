@@ -1,0 +1,28 @@
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+namespace stagecoach::device {
+
+/// One GPU that this process sees.
+struct CudaDeviceInfo {
+  int index = 0;
+  std::string name;
+  std::size_t memory_bytes = 0;
+  int compute_major = 0;
+  int compute_minor = 0;
+};
+
+/// How many GPUs this process can use. No driver, one that is too old, or no GPU: 0. Throws Error
+/// on any other failure of the CUDA runtime. A build without CUDA returns 0.
+int cuda_device_count();
+
+/// All of them, by index.
+std::vector<CudaDeviceInfo> cuda_devices();
+
+/// For people: "CUDA 13.0, 2 GPUs", or why there is none and how to get one.
+std::string cuda_status();
+
+}  // namespace stagecoach::device

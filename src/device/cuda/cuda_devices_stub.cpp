@@ -1,0 +1,13 @@
+#include "device/cuda/cuda_devices.hpp"
+
+namespace stagecoach::device {
+
+int cuda_device_count() { return 0; }
+
+std::vector<CudaDeviceInfo> cuda_devices() { return {}; }
+
+std::string cuda_status() {
+  return "built without CUDA: configure with -DSTAGECOACH_WITH_CUDA=ON (CUDA 13 or newer)";
+}
+
+}  // namespace stagecoach::device

@@ -1,0 +1,299 @@
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "device/host/attention_kernels.cpp"
+#include <hwy/foreach_target.h>
+// Must come after foreach_target.h.
+#include <hwy/contrib/math/math-inl.h>
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+
+#include "device/host/kernels.hpp"
+#include "device/host/lanes-inl.hpp"
+
+#if STAGECOACH_KERNEL_TARGET
+HWY_BEFORE_NAMESPACE();
+namespace stagecoach::device {
+namespace HWY_NAMESPACE {
+namespace {
+
+constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
+
+// e^x for x <= 0; NaN stays NaN (Highway's own would make it 0).
+HWY_INLINE Register exponential(Register x) {
+  const FloatTag tag;
+  return hn::IfThenElse(hn::Eq(x, x), hn::Exp(tag, x), x);
+}
+
+float exponential(float x) { return hn::GetLane(exponential(hn::Set(FloatTag(), x))); }
+
+// Where one item's intermediate results lie.
+struct Workspace {
+  Workspace(float* scratch, std::int64_t head_dim, std::int64_t page_tokens)
+      : width(padded_to_lanes(head_dim)), tokens(padded_to_lanes(page_tokens)) {
+    keys = scratch;
+    values = keys + tokens * width;
+    queries = values + tokens * width;
+    sums = queries + kMaxAttentionPairs * width;
+    partial = sums + kMaxAttentionPairs * width;
+    scores = partial + width;
+    max = scores + kMaxAttentionPairs * tokens;
+    weight = max + padded_to_lanes(kMaxAttentionPairs);
+  }
+
+  std::int64_t width;
+  std::int64_t tokens;
+  float* keys;     // [tokens, width]
+  float* values;   // [tokens, width]
+  float* queries;  // [pairs, width]
+  float* sums;     // [pairs, width]: the weighted values so far, relative to `max`
+  float* partial;  // [width]: the weighted values of one page
+  float* scores;   // [pairs, tokens]
+  float* max;      // [pairs]
+  float* weight;   // [pairs]: the sum of the exponentials so far
+};
+
+std::int64_t row_of(const AttentionArgs& args, const AttentionItem& item, std::int64_t pair) {
+  return (item.first_pair + pair) / (args.heads / args.kv_heads);
+}
+
+std::int64_t head_of(const AttentionArgs& args, const AttentionItem& item, std::int64_t pair) {
+  const std::int64_t group = args.heads / args.kv_heads;
+  return item.kv_head * group + (item.first_pair + pair) % group;
+}
+
+std::int64_t position_of(const AttentionArgs& args, const AttentionItem& item, std::int64_t pair) {
+  return item.sequence->first_position + row_of(args, item, pair);
+}
+
+void load_queries(const AttentionArgs& args, const AttentionItem& item, const Workspace& space) {
+  for (std::int64_t pair = 0; pair < item.num_pairs; ++pair) {
+    const std::int64_t row = item.sequence->first_row + row_of(args, item, pair);
+    const float* query =
+        args.query + row * args.row_stride + head_of(args, item, pair) * args.head_dim;
+    widen_row(query, args.head_dim, space.queries + pair * space.width);
+    std::fill_n(space.sums + pair * space.width, space.width, 0.0f);
+    space.max[pair] = kMinusInfinity;
+    space.weight[pair] = 0.0f;
+  }
+}
+
+template <typename T>
+void widen_tokens(const T* from, std::int64_t tokens, std::int64_t head_dim, float* to,
+                  std::int64_t width) {
+  for (std::int64_t token = 0; token < tokens; ++token) {
+    widen_row(from + token * head_dim, head_dim, to + token * width);
+  }
+}
+
+// Widens the first `tokens` of a page: what lies behind them may be NaN.
+void load_page(const AttentionArgs& args, const AttentionItem& item, const std::byte* page,
+               std::int64_t tokens, const Workspace& space) {
+  const std::int64_t key = item.kv_head * args.page_tokens * args.head_dim;
+  const std::int64_t value = key + args.kv_heads * args.page_tokens * args.head_dim;
+  if (args.kv_type == KvType::f16) {
+    const auto* halves = reinterpret_cast<const Half*>(page);
+    widen_tokens(halves + key, tokens, args.head_dim, space.keys, space.width);
+    widen_tokens(halves + value, tokens, args.head_dim, space.values, space.width);
+  } else {
+    const auto* floats = reinterpret_cast<const float*>(page);
+    widen_tokens(floats + key, tokens, args.head_dim, space.keys, space.width);
+    widen_tokens(floats + value, tokens, args.head_dim, space.values, space.width);
+  }
+}
+
+template <int Rows>
+void score_rows(const Workspace& space, std::int64_t pair, std::int64_t tokens) {
+  // The last tile may take rows of `keys` that hold no token: their scores are not used.
+  for (std::int64_t token = 0; token < tokens; token += kTileColumns) {
+    Lanes dots[Rows][kTileColumns];
+    dot_tile(space.queries + pair * space.width, space.width, space.keys + token * space.width,
+             space.width, space.width, dots);
+    HWY_UNROLL(8)
+    for (int i = 0; i < Rows; ++i) {
+      float* scores = space.scores + (pair + i) * space.tokens + token;
+      if constexpr (kTileColumns == 4) {
+        hn::StoreU(fold(dots[i][0], dots[i][1], dots[i][2], dots[i][3]), FourTag(), scores);
+      } else {
+        HWY_UNROLL(4)
+        for (int j = 0; j < kTileColumns; ++j) {
+          scores[j] = fold(dots[i][j]);
+        }
+      }
+    }
+  }
+}
+
+void score_page(const Workspace& space, std::int64_t first_pair, std::int64_t num_pairs,
+                std::int64_t tokens) {
+  std::int64_t pair = first_pair;
+  for (; pair + kTileRows <= num_pairs; pair += kTileRows) {
+    score_rows<kTileRows>(space, pair, tokens);
+  }
+  for (; pair < num_pairs; ++pair) {
+    score_rows<1>(space, pair, tokens);
+  }
+}
+
+struct PagePart {
+  float max;
+  float weight;
+};
+
+// Turns the scores of `tokens` tokens into exp(score - max), with zeros up to a multiple of 16.
+// Scores of minus infinity weigh nothing; a NaN or plus infinity makes the result NaN.
+PagePart soften(float* scores, std::int64_t tokens, float scale) {
+  const FloatTag tag;
+  const std::int64_t padded = padded_to_lanes(tokens);
+  for (std::int64_t t = tokens; t < padded; ++t) {
+    scores[t] = kMinusInfinity;
+  }
+  Register max = hn::Set(tag, kMinusInfinity);
+  for (std::int64_t t = 0; t < padded; t += kRegister) {
+    const Register score = hn::Mul(hn::Load(tag, scores + t), hn::Set(tag, scale));
+    hn::Store(score, tag, scores + t);
+    max = hn::IfThenElse(hn::Gt(score, max), score, max);
+  }
+  const float page_max = hn::GetLane(hn::MaxOfLanes(tag, max));
+  const Register shift = hn::Set(tag, page_max == kMinusInfinity ? 0.0f : page_max);
+  Lanes sum = set_lanes(0.0f);
+  for (std::int64_t t = 0; t < padded; t += kLanes) {
+    Lanes weights = load_lanes(scores + t);
+    HWY_UNROLL(2)
+    for (int i = 0; i < kRegisters; ++i) {
+      weights.r[i] = exponential(hn::Sub(weights.r[i], shift));
+    }
+    store_lanes(weights, scores + t);
+    sum = add(sum, weights);
+  }
+  return {page_max, fold(sum)};
+}
+
+// out[0 .. 16 * Groups) = the sum over tokens, in order, of weight times value.
+template <int Groups>
+HWY_INLINE void weigh_columns(const float* weights, const float* values, std::int64_t stride,
+                              std::int64_t tokens, float* out) {
+  Lanes sums[Groups];
+  HWY_UNROLL(8)
+  for (int g = 0; g < Groups; ++g) {
+    sums[g] = set_lanes(0.0f);
+  }
+  for (std::int64_t t = 0; t < tokens; ++t) {
+    const Lanes weight = set_lanes(weights[t]);
+    HWY_UNROLL(8)
+    for (int g = 0; g < Groups; ++g) {
+      sums[g] = multiply_add(weight, load_lanes(values + t * stride + g * kLanes), sums[g]);
+    }
+  }
+  HWY_UNROLL(8)
+  for (int g = 0; g < Groups; ++g) {
+    store_lanes(sums[g], out + g * kLanes);
+  }
+}
+
+void weigh_values(const Workspace& space, const float* weights, std::int64_t tokens) {
+  constexpr int kGroups = HWY_TARGET == HWY_AVX3 ? 8 : 4;
+  std::int64_t column = 0;
+  for (; column + kGroups * kLanes <= space.width; column += kGroups * kLanes) {
+    weigh_columns<kGroups>(weights, space.values + column, space.width, tokens,
+                           space.partial + column);
+  }
+  for (; column < space.width; column += kLanes) {
+    weigh_columns<1>(weights, space.values + column, space.width, tokens, space.partial + column);
+  }
+}
+
+// (max, weight, sums) of the pages so far and of one more page, into the former.
+void merge(const Workspace& space, std::int64_t pair, const PagePart& part) {
+  const float max = std::max(space.max[pair], part.max);
+  const float shift = max == kMinusInfinity ? 0.0f : max;
+  const float keep = exponential(space.max[pair] - shift);
+  const float take = exponential(part.max - shift);
+  space.max[pair] = max;
+  space.weight[pair] = space.weight[pair] * keep + part.weight * take;
+  float* sums = space.sums + pair * space.width;
+  for (std::int64_t i = 0; i < space.width; i += kLanes) {
+    const Lanes taken = multiply(load_lanes(space.partial + i), set_lanes(take));
+    store_lanes(multiply_add(load_lanes(sums + i), set_lanes(keep), taken), sums + i);
+  }
+}
+
+void store_outputs(const AttentionArgs& args, const AttentionItem& item, const Workspace& space) {
+  for (std::int64_t pair = 0; pair < item.num_pairs; ++pair) {
+    const std::int64_t row = item.sequence->first_row + row_of(args, item, pair);
+    float* out = args.out + (row * args.heads + head_of(args, item, pair)) * args.head_dim;
+    const float* sums = space.sums + pair * space.width;
+    for (std::int64_t i = 0; i < args.head_dim; ++i) {
+      out[i] = sums[i] / space.weight[pair];
+    }
+  }
+}
+
+void attend(const AttentionArgs& args, const AttentionItem& item, float* scratch) {
+  const Workspace space(scratch, args.head_dim, args.page_tokens);
+  load_queries(args, item, space);
+  const std::int64_t last = position_of(args, item, item.num_pairs - 1);
+  std::int64_t first_pair = 0;  // positions do not fall from pair to pair
+  for (std::int64_t page = 0; page * args.page_tokens <= last; ++page) {
+    const std::int64_t start = page * args.page_tokens;
+    const std::int64_t tokens = std::min(args.page_tokens, last + 1 - start);
+    while (position_of(args, item, first_pair) < start) {
+      ++first_pair;
+    }
+    load_page(args, item, item.sequence->pages[static_cast<std::size_t>(page)], tokens, space);
+    score_page(space, first_pair, item.num_pairs, tokens);
+    for (std::int64_t pair = first_pair; pair < item.num_pairs; ++pair) {
+      const std::int64_t seen = std::min(tokens, position_of(args, item, pair) + 1 - start);
+      float* scores = space.scores + pair * space.tokens;
+      const PagePart part = soften(scores, seen, args.scale);
+      weigh_values(space, scores, seen);
+      merge(space, pair, part);
+    }
+  }
+  store_outputs(args, item, space);
+}
+
+void store_row(const float* from, std::int64_t count, KvType type, std::byte* to) {
+  if (type == KvType::f32) {
+    std::memcpy(to, from, static_cast<std::size_t>(count) * sizeof(float));
+    return;
+  }
+  auto* halves = reinterpret_cast<Half*>(to);
+  std::int64_t i = 0;
+  for (; i + kRegister <= count; i += kRegister) {
+    hn::StoreU(hn::DemoteTo(HalfTag(), load(from + i)), HalfTag(),
+               reinterpret_cast<hwy::float16_t*>(halves + i));
+  }
+  for (; i < count; ++i) {
+    halves[i] = to_half(from[i]);
+  }
+}
+
+}  // namespace
+
+const AttentionKernels& attention_table() {
+  static constexpr AttentionKernels kTable{attend, store_row};
+  return kTable;
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace stagecoach::device
+HWY_AFTER_NAMESPACE();
+#endif  // STAGECOACH_KERNEL_TARGET
+
+#if HWY_ONCE
+namespace stagecoach::device {
+
+const AttentionKernels& attention_kernels(Isa isa) {
+  return isa == Isa::avx512 ? N_AVX3::attention_table() : N_AVX2::attention_table();
+}
+
+std::int64_t attention_scratch_floats(std::int64_t head_dim, std::int64_t page_tokens) {
+  const std::int64_t width = padded_to_lanes(head_dim);
+  const std::int64_t tokens = padded_to_lanes(page_tokens);
+  return 2 * tokens * width + (2 * kMaxAttentionPairs + 1) * width + kMaxAttentionPairs * tokens +
+         2 * padded_to_lanes(kMaxAttentionPairs);
+}
+
+}  // namespace stagecoach::device
+#endif

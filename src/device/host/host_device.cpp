@@ -1,0 +1,252 @@
+#include "device/host/host_device.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <mutex>
+#include <unordered_map>
+#include <utility>
+
+#include "base/aligned_memory.hpp"
+#include "base/error.hpp"
+#include "device/host/attention.hpp"
+#include "device/host/isa.hpp"
+#include "device/host/kernels.hpp"
+#include "device/host/linear.hpp"
+#include "device/host/sample.hpp"
+#include "device/host/scratch.hpp"
+#include "device/host/thread_pool.hpp"
+
+namespace stagecoach::device {
+namespace {
+
+// Rows that one call of a row kernel is worth waking a worker for.
+constexpr std::int64_t kRowsAtOnce = 4;
+
+void check_linear(const LinearArgs& args) {
+  STAGECOACH_CHECK(args.rows >= 0 && args.in_features > 0 && args.out_features > 0,
+                   "a product of {} rows, {} in and {} out", args.rows, args.in_features,
+                   args.out_features);
+  STAGECOACH_CHECK(args.out_stride >= args.out_features, "out_stride {} < out_features {}",
+                   args.out_stride, args.out_features);
+}
+
+void check_attention(const AttentionArgs& args) {
+  STAGECOACH_CHECK(args.kv_heads > 0 && args.heads % args.kv_heads == 0, "{} heads, {} KV heads",
+                   args.heads, args.kv_heads);
+  STAGECOACH_CHECK(args.head_dim > 0 && args.page_tokens > 0, "head_dim {}, page_tokens {}",
+                   args.head_dim, args.page_tokens);
+  STAGECOACH_CHECK(std::isfinite(args.scale) && args.scale > 0, "scale {}", args.scale);
+  for (const auto& sequence : args.sequences) {
+    const auto tokens = static_cast<std::int64_t>(sequence.first_position) + sequence.num_rows;
+    STAGECOACH_CHECK(tokens <= static_cast<std::int64_t>(sequence.pages.size()) * args.page_tokens,
+                     "{} tokens in {} pages of {}", tokens, sequence.pages.size(),
+                     args.page_tokens);
+  }
+}
+
+void check_sample(const SampleArgs& args) {
+  STAGECOACH_CHECK(args.results.size() == args.specs.size(), "{} results for {} specs",
+                   args.results.size(), args.specs.size());
+  for (const auto& spec : args.specs) {
+    STAGECOACH_CHECK(spec.target < args.vocab, "target {} of a vocabulary of {}", spec.target,
+                     args.vocab);
+  }
+}
+
+class HostDevice final : public Device {
+ public:
+  HostDevice(const HostDeviceOptions& options, AbortSignal& abort)
+      : isa_(select_isa(options.isa)), abort_(abort), pool_(checked_threads(options.threads)) {}
+
+  [[nodiscard]] std::string description() const override {
+    return fmt::format("host, {}, {} thread{}", isa_name(isa_), pool_.threads(),
+                       pool_.threads() == 1 ? "" : "s");
+  }
+
+  // The register width is not part of it: sums run over 16 lanes on both. The exponential is
+  // Highway's, so its version is.
+  [[nodiscard]] std::string instruction_set() const override {
+    return "x86-64 with FMA, sums over 16 lanes, exponential of "
+           "Highway " STAGECOACH_HIGHWAY_VERSION;
+  }
+
+  Buffer allocate(std::size_t size_bytes, const std::string& purpose) override;
+  [[nodiscard]] std::size_t scratch_bytes(const ScratchShape& shape) const override {
+    return Scratch::size_bytes(worker_floats(shape), pool_.threads(), shared_floats(shape));
+  }
+  void reserve_scratch(const ScratchShape& shape) override {
+    scratch_ = Scratch(worker_floats(shape), pool_.threads(), shared_floats(shape));
+    shape_ = shape;
+  }
+
+  std::unique_ptr<Stream> create_stream(const std::string& name) override {
+    return make_host_stream(name, abort_);
+  }
+
+  void copy_from_host(Stream& stream, std::byte* to, const std::byte* from,
+                      std::size_t size_bytes) override {
+    copy(stream, to, from, size_bytes);
+  }
+  void copy_to_host(Stream& stream, std::byte* to, const std::byte* from,
+                    std::size_t size_bytes) override {
+    copy(stream, to, from, size_bytes);
+  }
+
+  void embed(Stream& stream, EmbedArgs args) override;
+  void layer_norm(Stream& stream, LayerNormArgs args) override;
+  void linear(Stream& stream, LinearArgs args) override;
+  void store_kv(Stream& stream, AttentionArgs args) override;
+  void attention(Stream& stream, AttentionArgs args) override;
+  void gather_rows(Stream& stream, GatherRowsArgs args) override;
+  void sample(Stream& stream, SampleArgs args) override;
+
+ protected:
+  void release(std::byte* data, std::size_t size_bytes) noexcept override;
+
+ private:
+  static int checked_threads(int threads) {
+    if (threads < 1) {
+      throw ConfigError(fmt::format("--threads {}: at least one is needed", threads));
+    }
+    return threads;
+  }
+
+  static std::int64_t worker_floats(const ScratchShape& shape) {
+    return std::max({linear_worker_floats(),
+                     attention_scratch_floats(shape.head_dim, shape.page_tokens),
+                     sample_worker_floats(shape.vocab)});
+  }
+  static std::int64_t shared_floats(const ScratchShape& shape) {
+    return linear_shared_floats(shape.max_in_features);
+  }
+
+  void check_scratch(bool fits, const char* operation) const {
+    STAGECOACH_CHECK(fits && !scratch_.empty(), "the reserved scratch is too small for {}",
+                     operation);
+  }
+
+  static void copy(Stream& stream, std::byte* to, const std::byte* from, std::size_t size_bytes) {
+    stream.enqueue([=] {
+      if (size_bytes > 0) {
+        std::memcpy(to, from, size_bytes);
+      }
+    });
+  }
+
+  // Enqueues work that may use the scratch, which two streams must not do at once.
+  template <typename Work>
+  void compute(Stream& stream, Work work) {
+    stream.enqueue([this, work = std::move(work)] {
+      const std::lock_guard lock(compute_mutex_);
+      work();
+    });
+  }
+
+  template <typename Body>
+  void for_rows(std::int64_t rows, Body body) {
+    pool_.parallel_for((rows + kRowsAtOnce - 1) / kRowsAtOnce,
+                       [&](std::int64_t index, int /*worker*/) {
+                         const auto from = index * kRowsAtOnce;
+                         const auto to = std::min(from + kRowsAtOnce, rows);
+                         for (auto row = from; row < to; ++row) {
+                           body(row);
+                         }
+                       });
+  }
+
+  Isa isa_;
+  AbortSignal& abort_;
+  ThreadPool pool_;
+  std::mutex compute_mutex_;
+  ScratchShape shape_;
+  Scratch scratch_;
+  std::mutex memory_mutex_;
+  std::unordered_map<std::byte*, AlignedMemory> memory_;  // what buffers own
+};
+
+Buffer HostDevice::allocate(std::size_t size_bytes, const std::string& purpose) {
+  AlignedMemory memory(size_bytes, purpose);
+  std::byte* data = memory.data();
+  if (data != nullptr) {
+    const std::lock_guard lock(memory_mutex_);
+    memory_.emplace(data, std::move(memory));
+  }
+  return {*this, data, size_bytes};
+}
+
+void HostDevice::release(std::byte* data, std::size_t /*size_bytes*/) noexcept {
+  const std::lock_guard lock(memory_mutex_);
+  memory_.erase(data);
+}
+
+void HostDevice::embed(Stream& stream, EmbedArgs args) {
+  STAGECOACH_CHECK(args.tokens.size() == args.positions.size(), "{} tokens, {} positions",
+                   args.tokens.size(), args.positions.size());
+  compute(stream, [this, args = std::move(args)] {
+    const auto& kernels = row_kernels(isa_);
+    for_rows(static_cast<std::int64_t>(args.tokens.size()), [&](std::int64_t row) {
+      const auto i = static_cast<std::size_t>(row);
+      kernels.add_halves(args.token_table + args.tokens[i] * args.width,
+                         args.position_table + args.positions[i] * args.width, args.width,
+                         args.out + row * args.width);
+    });
+  });
+}
+
+void HostDevice::layer_norm(Stream& stream, LayerNormArgs args) {
+  STAGECOACH_CHECK(args.width > 0, "a norm over {} elements", args.width);
+  compute(stream, [this, args] {
+    const auto& kernels = row_kernels(isa_);
+    for_rows(args.rows, [&](std::int64_t row) { kernels.layer_norm(args, row); });
+  });
+}
+
+void HostDevice::linear(Stream& stream, LinearArgs args) {
+  check_linear(args);
+  check_scratch(args.in_features <= shape_.max_in_features, "a product");
+  if (args.rows > 0) {
+    compute(stream, [this, args] { device::linear(args, linear_kernels(isa_), pool_, scratch_); });
+  }
+}
+
+void HostDevice::store_kv(Stream& stream, AttentionArgs args) {
+  check_attention(args);
+  compute(stream, [this, args = std::move(args)] {
+    device::store_kv(args, attention_kernels(isa_), pool_);
+  });
+}
+
+void HostDevice::attention(Stream& stream, AttentionArgs args) {
+  check_attention(args);
+  check_scratch(args.head_dim <= shape_.head_dim && args.page_tokens <= shape_.page_tokens,
+                "attention");
+  compute(stream, [this, args = std::move(args)] {
+    device::attention(args, attention_kernels(isa_), pool_, scratch_);
+  });
+}
+
+void HostDevice::gather_rows(Stream& stream, GatherRowsArgs args) {
+  compute(stream, [this, args = std::move(args)] {
+    for_rows(static_cast<std::int64_t>(args.rows.size()), [&](std::int64_t row) {
+      const float* from = args.x + args.rows[static_cast<std::size_t>(row)] * args.width;
+      std::copy_n(from, args.width, args.out + row * args.width);
+    });
+  });
+}
+
+void HostDevice::sample(Stream& stream, SampleArgs args) {
+  check_sample(args);
+  check_scratch(args.vocab <= shape_.vocab, "sampling");
+  compute(stream, [this, args = std::move(args)] {
+    device::sample(args, sample_kernels(isa_), pool_, scratch_);
+  });
+}
+
+}  // namespace
+
+std::unique_ptr<Device> make_host_device(const HostDeviceOptions& options, AbortSignal& abort) {
+  return std::make_unique<HostDevice>(options, abort);
+}
+
+}  // namespace stagecoach::device

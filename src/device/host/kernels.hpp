@@ -1,0 +1,85 @@
+#pragma once
+
+#include <cstdint>
+
+#include "device/device.hpp"
+#include "device/host/isa.hpp"
+
+namespace stagecoach::device {
+
+/// Elements of a row are padded to a multiple of this in scratch memory.
+inline constexpr std::int64_t kLaneCount = 16;
+
+constexpr std::int64_t padded_to_lanes(std::int64_t elements) {
+  return (elements + kLaneCount - 1) / kLaneCount * kLaneCount;
+}
+
+/// A block of a product: `rows` rows of x times `columns` rows of w over `depth` elements of both.
+template <typename W>
+struct LinearBlock {
+  const float* x = nullptr;  ///< rows padded with zeros to a multiple of 16 elements
+  std::int64_t x_stride = 0;
+  const W* w = nullptr;
+  std::int64_t w_stride = 0;
+  std::int64_t depth = 0;
+  std::int64_t rows = 0;  ///< at most LinearKernels::tile_rows
+  std::int64_t columns = 0;
+  float* out = nullptr;
+  std::int64_t out_stride = 0;
+  bool accumulate = false;  ///< add to `out`, else overwrite it
+  bool last = false;        ///< then add the bias and apply relu
+  const Half* bias = nullptr;
+  bool relu = false;
+};
+
+struct LinearKernels {
+  std::int64_t tile_rows = 0;
+  void (*block_f32)(const LinearBlock<float>& block) = nullptr;
+  void (*block_f16)(const LinearBlock<Half>& block) = nullptr;
+  /// Widens `count` elements and writes zeros up to a multiple of 16.
+  void (*widen)(const Half* from, std::int64_t count, float* to) = nullptr;
+  void (*copy_padded)(const float* from, std::int64_t count, float* to) = nullptr;
+};
+const LinearKernels& linear_kernels(Isa isa);
+
+/// Some query rows of one sequence that share a KV head. A pair is one (row, head): pair p is row
+/// p / group and head kv_head * group + p % group, where group = heads / kv_heads.
+struct AttentionItem {
+  const SequenceRows* sequence = nullptr;
+  std::int64_t kv_head = 0;
+  std::int64_t first_pair = 0;
+  std::int64_t num_pairs = 0;  ///< at most kMaxAttentionPairs
+};
+inline constexpr std::int64_t kMaxAttentionPairs = 24;
+
+struct AttentionKernels {
+  /// `scratch` has attention_scratch_floats elements, 64-byte aligned.
+  void (*attend)(const AttentionArgs& args, const AttentionItem& item, float* scratch) = nullptr;
+  void (*store_row)(const float* from, std::int64_t count, KvType type, std::byte* to) = nullptr;
+};
+const AttentionKernels& attention_kernels(Isa isa);
+std::int64_t attention_scratch_floats(std::int64_t head_dim, std::int64_t page_tokens);
+
+struct RowKernels {
+  void (*layer_norm)(const LayerNormArgs& args, std::int64_t row) = nullptr;
+  /// out = a + b, widened.
+  void (*add_halves)(const Half* a, const Half* b, std::int64_t count, float* out) = nullptr;
+};
+const RowKernels& row_kernels(Isa isa);
+
+/// What one pass over a row of logits finds.
+struct LogitSummary {
+  float max = 0;           ///< of the numbers
+  std::int64_t index = 0;  ///< the lowest with that value
+  bool has_nan = false;
+};
+
+struct SampleKernels {
+  LogitSummary (*summarize)(const float* logits, std::int64_t count) = nullptr;
+  /// The sum of exp((logits[i] - max) / temperature) in f64, over 8 lanes.
+  double (*sum_exp)(const float* logits, std::int64_t count, double max,
+                    double temperature) = nullptr;
+};
+const SampleKernels& sample_kernels(Isa isa);
+
+}  // namespace stagecoach::device

@@ -1,0 +1,129 @@
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "device/host/linear_kernels.cpp"
+#include <hwy/foreach_target.h>
+// Must come after foreach_target.h.
+#include "device/host/kernels.hpp"
+#include "device/host/lanes-inl.hpp"
+
+#if STAGECOACH_KERNEL_TARGET
+HWY_BEFORE_NAMESPACE();
+namespace stagecoach::device {
+namespace HWY_NAMESPACE {
+namespace {
+
+// What happens to four sums (V = Four) or to one (V = float) before they are stored.
+template <typename W>
+HWY_INLINE void finish_four(const LinearBlock<W>& block, Four sums, float* out,
+                            std::int64_t column) {
+  const FourTag tag;
+  if (block.accumulate) {
+    sums = hn::Add(hn::LoadU(tag, out), sums);
+  }
+  if (block.last) {
+    if (block.bias != nullptr) {
+      const hn::Rebind<hwy::float16_t, FourTag> halves;
+      const auto* bias = reinterpret_cast<const hwy::float16_t*>(block.bias + column);
+      sums = hn::Add(sums, hn::PromoteTo(tag, hn::LoadU(halves, bias)));
+    }
+    if (block.relu) {
+      const auto zero = hn::Zero(tag);
+      sums = hn::IfThenElse(hn::Lt(sums, zero), zero, sums);  // keeps NaN
+    }
+  }
+  hn::StoreU(sums, tag, out);
+}
+
+template <typename W>
+HWY_INLINE void finish_one(const LinearBlock<W>& block, float sum, float* out,
+                           std::int64_t column) {
+  if (block.accumulate) {
+    sum = *out + sum;
+  }
+  if (block.last) {
+    if (block.bias != nullptr) {
+      sum = sum + to_float(block.bias[column]);
+    }
+    if (block.relu) {
+      sum = sum < 0.0f ? 0.0f : sum;
+    }
+  }
+  *out = sum;
+}
+
+template <int Rows, int Columns, typename W>
+HWY_INLINE void tile(const LinearBlock<W>& block, std::int64_t column) {
+  Lanes sums[Rows][Columns];
+  dot_tile(block.x, block.x_stride, block.w + column * block.w_stride, block.w_stride, block.depth,
+           sums);
+  HWY_UNROLL(8)
+  for (int i = 0; i < Rows; ++i) {
+    float* out = block.out + i * block.out_stride + column;
+    if constexpr (Columns == 4) {
+      finish_four(block, fold(sums[i][0], sums[i][1], sums[i][2], sums[i][3]), out, column);
+    } else {
+      HWY_UNROLL(4)
+      for (int j = 0; j < Columns; ++j) {
+        finish_one(block, fold(sums[i][j]), out + j, column + j);
+      }
+    }
+  }
+}
+
+template <int Rows, typename W>
+void block_of(const LinearBlock<W>& block) {
+  std::int64_t column = 0;
+  for (; column + kTileColumns <= block.columns; column += kTileColumns) {
+    tile<Rows, kTileColumns>(block, column);
+  }
+  for (; column < block.columns; ++column) {
+    tile<Rows, 1>(block, column);
+  }
+}
+
+template <typename W>
+void run_block(const LinearBlock<W>& block) {
+  switch (block.rows) {
+    case 1:
+      return block_of<1>(block);
+    case 2:
+      return block_of<2>(block);
+    case 3:
+      return block_of<3>(block);
+#if HWY_TARGET == HWY_AVX3
+    case 4:
+      return block_of<4>(block);
+    case 5:
+      return block_of<5>(block);
+    case 6:
+      return block_of<6>(block);
+#endif
+    default:
+      HWY_ABORT("a tile of %d rows", static_cast<int>(block.rows));
+  }
+}
+
+void widen(const Half* from, std::int64_t count, float* to) { widen_row(from, count, to); }
+void copy_padded(const float* from, std::int64_t count, float* to) { widen_row(from, count, to); }
+
+}  // namespace
+
+const LinearKernels& linear_table() {
+  static constexpr LinearKernels kTable{kTileRows, run_block<float>, run_block<Half>, widen,
+                                        copy_padded};
+  return kTable;
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace stagecoach::device
+HWY_AFTER_NAMESPACE();
+#endif  // STAGECOACH_KERNEL_TARGET
+
+#if HWY_ONCE
+namespace stagecoach::device {
+
+const LinearKernels& linear_kernels(Isa isa) {
+  return isa == Isa::avx512 ? N_AVX3::linear_table() : N_AVX2::linear_table();
+}
+
+}  // namespace stagecoach::device
+#endif

@@ -1,0 +1,166 @@
+#include "job/config.hpp"
+
+#include <nlohmann/json.hpp>
+
+#include "base/error.hpp"
+
+namespace stagecoach::job {
+namespace {
+
+using nlohmann::json;
+
+json defaults_to_json(const RequestDefaults& defaults) {
+  return {{"max_new_tokens", defaults.max_new_tokens},
+          {"temperature", defaults.temperature},
+          {"top_k", defaults.top_k},
+          {"top_p", defaults.top_p},
+          {"seed", defaults.seed},
+          {"stop", defaults.stop},
+          {"ignore_eos", defaults.ignore_eos}};
+}
+
+RequestDefaults defaults_from_json(const json& in) {
+  RequestDefaults defaults;
+  in.at("max_new_tokens").get_to(defaults.max_new_tokens);
+  in.at("temperature").get_to(defaults.temperature);
+  in.at("top_k").get_to(defaults.top_k);
+  in.at("top_p").get_to(defaults.top_p);
+  in.at("seed").get_to(defaults.seed);
+  in.at("stop").get_to(defaults.stop);
+  in.at("ignore_eos").get_to(defaults.ignore_eos);
+  return defaults;
+}
+
+json batch_to_json(const stage::BatchShape& batch) {
+  return {{"gpu_batch_size", batch.gpu_batch_size},
+          {"num_gpu_batches", batch.num_gpu_batches},
+          {"inner_iterations", batch.inner_iterations},
+          {"prefill_piece", batch.prefill_piece},
+          {"page_tokens", batch.page_tokens},
+          {"kv_f32", batch.kv_type == device::KvType::f32}};
+}
+
+stage::BatchShape batch_from_json(const json& in) {
+  stage::BatchShape batch;
+  in.at("gpu_batch_size").get_to(batch.gpu_batch_size);
+  in.at("num_gpu_batches").get_to(batch.num_gpu_batches);
+  in.at("inner_iterations").get_to(batch.inner_iterations);
+  in.at("prefill_piece").get_to(batch.prefill_piece);
+  in.at("page_tokens").get_to(batch.page_tokens);
+  batch.kv_type = in.at("kv_f32").get<bool>() ? device::KvType::f32 : device::KvType::f16;
+  return batch;
+}
+
+void require(bool good, const char* flag, const std::string& must) {
+  if (!good) {
+    throw ConfigError(fmt::format("{}: {}", flag, must));
+  }
+}
+
+void validate_batch(const stage::BatchShape& batch) {
+  static constexpr std::int64_t kMost = 1 << 20;
+  const auto count = [](std::int64_t value, const char* flag) {
+    require(value >= 1 && value <= kMost, flag, fmt::format("must be 1 to {}", kMost));
+  };
+  count(batch.gpu_batch_size, "--gpu-batch-size");
+  count(batch.num_gpu_batches, "--num-gpu-batches");
+  count(batch.inner_iterations, "--inner-iterations");
+  count(batch.prefill_piece, "--prefill-piece");
+  require(batch.places() <= kMost, "--gpu-batch-size, --num-gpu-batches, --inner-iterations",
+          fmt::format("their product must be at most {}", kMost));
+  require(batch.page_tokens == 16 || batch.page_tokens == 32 || batch.page_tokens == 64,
+          "--page-tokens", "must be 16, 32 or 64");
+}
+
+void validate_defaults(const RequestDefaults& defaults) {
+  require(defaults.max_new_tokens >= 1, "--max-new-tokens", "must be at least 1");
+  require(defaults.temperature >= 0 && defaults.temperature <= 1e6, "--temperature",
+          "must be 0 (greedy) or more");
+  require(defaults.top_k >= 0, "--top-k", "must be 0 (off) or more");
+  require(defaults.top_p > 0 && defaults.top_p <= 1, "--top-p", "must be above 0 and at most 1");
+  for (const auto& stop : defaults.stop) {
+    require(!stop.empty(), "--stop", "must not be empty");
+  }
+}
+
+}  // namespace
+
+std::string to_json(const JobConfig& config) {
+  json out = {{"model_path", config.model_path},
+              {"tokenizer_path", config.tokenizer_path},
+              {"prompts_path", config.prompts_path},
+              {"output_path", config.output_path},
+              {"overwrite", config.overwrite},
+              {"ordered", config.ordered},
+              {"skip_bad_requests", config.skip_bad_requests},
+              {"defaults", defaults_to_json(config.defaults)},
+              {"num_logprobs", config.num_logprobs},
+              {"prompt_logprobs", config.prompt_logprobs},
+              {"loopback", config.transport == TransportKind::loopback},
+              {"stages", config.stages},
+              {"layers_per_stage", config.layers_per_stage},
+              {"batch", batch_to_json(config.batch)},
+              {"inner_iterations_given", config.inner_iterations_given},
+              {"threads", config.threads},
+              {"isa", config.isa},
+              {"device_mem_bytes", config.device_mem_bytes},
+              {"timeout_seconds", config.timeout_seconds},
+              {"dry_run", config.dry_run},
+              {"log_level", config.log_level}};
+  if (config.dummy_seed) {
+    out["dummy_seed"] = *config.dummy_seed;
+    out["dummy_spec"] = model::spec_to_json(config.dummy_spec);
+  }
+  return out.dump();
+}
+
+JobConfig config_from_json(const std::string& text) {
+  const auto in = json::parse(text);
+  JobConfig config;
+  in.at("model_path").get_to(config.model_path);
+  in.at("tokenizer_path").get_to(config.tokenizer_path);
+  in.at("prompts_path").get_to(config.prompts_path);
+  in.at("output_path").get_to(config.output_path);
+  in.at("overwrite").get_to(config.overwrite);
+  in.at("ordered").get_to(config.ordered);
+  in.at("skip_bad_requests").get_to(config.skip_bad_requests);
+  config.defaults = defaults_from_json(in.at("defaults"));
+  in.at("num_logprobs").get_to(config.num_logprobs);
+  in.at("prompt_logprobs").get_to(config.prompt_logprobs);
+  config.transport = in.at("loopback").get<bool>() ? TransportKind::loopback : TransportKind::mpi;
+  in.at("stages").get_to(config.stages);
+  in.at("layers_per_stage").get_to(config.layers_per_stage);
+  config.batch = batch_from_json(in.at("batch"));
+  in.at("inner_iterations_given").get_to(config.inner_iterations_given);
+  in.at("threads").get_to(config.threads);
+  in.at("isa").get_to(config.isa);
+  in.at("device_mem_bytes").get_to(config.device_mem_bytes);
+  in.at("timeout_seconds").get_to(config.timeout_seconds);
+  in.at("dry_run").get_to(config.dry_run);
+  in.at("log_level").get_to(config.log_level);
+  if (in.contains("dummy_seed")) {
+    config.dummy_seed = in.at("dummy_seed").get<std::uint64_t>();
+    config.dummy_spec = model::spec_from_json(in.at("dummy_spec").get<std::string>(), "the job");
+  }
+  return config;
+}
+
+void validate(const JobConfig& config) {
+  require(config.model_path.empty() == config.dummy_seed.has_value(), "--model",
+          "give a weight store, or --dummy SEED with --spec FILE, and not both");
+  require(!config.prompts_path.empty(), "--prompts", "is missing: a JSON Lines file, or -");
+  require(!config.output_path.empty(), "--output", "is missing: a file to make, or -");
+  require(!config.ordered || config.output_path != "-", "--ordered",
+          "needs a file at --output, not -");
+  require(config.stages >= 1 && config.stages <= 4096, "--stages", "must be 1 to 4096");
+  require(config.threads >= 0 && config.threads <= 4096, "--threads",
+          "must be 1 to 4096, or 0 for all CPUs");
+  require(config.num_logprobs >= -1 && config.num_logprobs <= 1000, "--logprobs",
+          "must be 0 to 1000");
+  require(config.timeout_seconds >= 0.1 && config.timeout_seconds <= 1e7, "--timeout",
+          "must be 0.1 to 10000000 seconds");
+  validate_defaults(config.defaults);
+  validate_batch(config.batch);
+}
+
+}  // namespace stagecoach::job

@@ -1,0 +1,54 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "job/request.hpp"
+#include "model/spec.hpp"
+#include "stage/batch_shape.hpp"
+
+namespace stagecoach::job {
+
+enum class TransportKind { mpi, loopback };
+
+/// Everything that a `run` was asked to do. Rank 0 reads it and sends it to the others.
+struct JobConfig {
+  std::string model_path;                   ///< weight store; empty with dummy weights
+  std::optional<std::uint64_t> dummy_seed;  ///< weights from the generator, shapes from dummy_spec
+  model::ModelSpec dummy_spec;
+  std::string tokenizer_path;               ///< folder that replaces the store's tokenizer; may be empty
+
+  std::string prompts_path;                 ///< "-": standard input
+  std::string output_path;                  ///< "-": standard output
+  bool overwrite = false;
+  bool ordered = false;
+  bool skip_bad_requests = false;
+  RequestDefaults defaults;
+  std::int32_t num_logprobs = -1;           ///< -1: none
+  bool prompt_logprobs = false;
+
+  TransportKind transport = TransportKind::loopback;
+  int stages = 1;                           ///< loopback only; with mpi, the number of ranks
+  std::vector<std::int64_t> layers_per_stage;
+  stage::BatchShape batch;
+  bool inner_iterations_given = false;      ///< else enough to fill the pipeline
+
+  int threads = 0;                          ///< a stage; 0: this machine's CPUs shared out
+  std::string isa = "auto";
+  std::size_t device_mem_bytes = 0;         ///< a stage; 0: nine tenths of what is free, shared out
+  double timeout_seconds = 1800;
+  bool dry_run = false;
+  std::string log_level = "info";
+};
+
+/// One-line JSON and back, for the wire and for --dry-run.
+std::string to_json(const JobConfig& config);
+JobConfig config_from_json(const std::string& text);
+
+/// ConfigError naming the flag whose value makes no sense by itself or beside another.
+void validate(const JobConfig& config);
+
+}  // namespace stagecoach::job

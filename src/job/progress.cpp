@@ -1,0 +1,45 @@
+#include "job/progress.hpp"
+
+#include "base/units.hpp"
+
+namespace stagecoach::job {
+namespace {
+
+constexpr auto kReportEvery = std::chrono::seconds(10);
+
+double seconds_between(std::chrono::steady_clock::time_point from,
+                       std::chrono::steady_clock::time_point to) {
+  return std::chrono::duration<double>(to - from).count();
+}
+
+}  // namespace
+
+Progress::Progress(const Log& log, std::int64_t requests) : log_(log), requests_(requests) {}
+
+void Progress::maybe_report() {
+  const auto now = Clock::now();
+  if (now - last_report_ < kReportEvery) {
+    return;
+  }
+  last_report_ = now;
+  const double seconds = seconds_between(start_, now);
+  const double finished = static_cast<double>(totals_.requests);
+  const auto left = totals_.requests == 0
+                        ? std::string("unknown")
+                        : format_seconds(seconds * (static_cast<double>(requests_) - finished) /
+                                         finished);
+  log_.info("{} of {} requests, {:.1f} generated tokens/s, {:.1f} prompt tokens/s, {} left",
+            totals_.requests, requests_, static_cast<double>(totals_.generated_tokens) / seconds,
+            static_cast<double>(totals_.prompt_tokens) / seconds, left);
+}
+
+RunTotals Progress::finish() {
+  totals_.seconds = seconds_between(start_, Clock::now());
+  log_.info("{} requests in {}: {} prompt tokens, {} generated tokens, {:.2f} generated tokens/s",
+            totals_.requests, format_seconds(totals_.seconds), totals_.prompt_tokens,
+            totals_.generated_tokens,
+            static_cast<double>(totals_.generated_tokens) / totals_.seconds);
+  return totals_;
+}
+
+}  // namespace stagecoach::job

@@ -1,0 +1,63 @@
+#include <exception>
+#include <thread>
+#include <vector>
+
+#include "comm/loopback_transport.hpp"
+#include "job/agreement.hpp"
+#include "job/run_rank.hpp"
+
+namespace stagecoach::job {
+namespace {
+
+/// What each stage's thread ended with.
+struct StageEnd {
+  std::optional<RunTotals> totals;
+  std::exception_ptr failure;
+};
+
+/// The refusal that is to be printed, if the stages agreed on one.
+void rethrow_refusal(const std::vector<StageEnd>& ends) {
+  if (ends.front().failure != nullptr) {
+    try {
+      std::rethrow_exception(ends.front().failure);
+    } catch (const JobRefused&) {
+      throw;
+    } catch (...) {  // not a refusal: the abort signal has the cause
+    }
+  }
+}
+
+}  // namespace
+
+std::optional<RunTotals> run_loopback(const JobConfig& config, const Log& log) {
+  const auto model = open_model(config);
+  AbortSignal abort;
+  const comm::TransportOptions options{
+      .timeout = std::chrono::milliseconds(static_cast<std::int64_t>(config.timeout_seconds * 1e3))};
+  comm::LoopbackHub hub(config.stages, options, abort);
+  std::vector<StageEnd> ends(static_cast<std::size_t>(config.stages));
+  {
+    std::vector<std::jthread> threads;
+    for (int rank = 0; rank < config.stages; ++rank) {
+      threads.emplace_back([&, rank] {
+        auto& end = ends[static_cast<std::size_t>(rank)];
+        try {
+          const auto transport = hub.transport(rank);
+          end.totals = run_rank(config, *transport, abort, log, [&] { return model; });
+        } catch (const JobRefused&) {
+          end.failure = std::current_exception();
+        } catch (...) {
+          end.failure = std::current_exception();
+          abort.raise(end.failure);
+        }
+      });
+    }
+  }
+  if (abort.raised()) {
+    std::rethrow_exception(abort.cause());
+  }
+  rethrow_refusal(ends);
+  return ends.front().totals;
+}
+
+}  // namespace stagecoach::job

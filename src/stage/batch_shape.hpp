@@ -1,0 +1,31 @@
+#pragma once
+
+#include <cstdint>
+
+#include "device/device.hpp"
+
+namespace stagecoach::stage {
+
+/// How sequences are grouped, the same on every stage (FlexGen's words).
+struct BatchShape {
+  std::int64_t gpu_batch_size = 32;  ///< sequences in one kernel call
+  std::int64_t num_gpu_batches = 1;  ///< GPU batches that share one pass over the layers' weights
+  std::int64_t inner_iterations = 1; ///< blocks in flight
+  std::int64_t prefill_piece = 512;  ///< prompt tokens that one visit carries at most
+  std::int64_t page_tokens = 16;     ///< tokens of a KV page: 16, 32 or 64
+  device::KvType kv_type = device::KvType::f16;
+
+  /// Places of one block.
+  [[nodiscard]] std::int64_t block() const { return gpu_batch_size * num_gpu_batches; }
+  /// Places of the whole job: sequences that are alive at once, at most.
+  [[nodiscard]] std::int64_t places() const { return block() * inner_iterations; }
+  /// Rows (tokens) of one visit, at most: a decoded token for every place and a piece of prompt.
+  [[nodiscard]] std::int64_t max_visit_rows() const { return block() + prefill_piece; }
+  /// Rows of one GPU batch, at most.
+  [[nodiscard]] std::int64_t max_batch_rows() const { return gpu_batch_size + prefill_piece; }
+};
+
+/// Blocks that keep `stages` stages busy: one a stage and, where there is a wire, one on the way back.
+constexpr std::int64_t default_inner_iterations(int stages) { return stages == 1 ? 1 : stages + 1; }
+
+}  // namespace stagecoach::stage

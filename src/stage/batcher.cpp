@@ -1,0 +1,149 @@
+#include "stage/batcher.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/error.hpp"
+#include "offload/kv_pages.hpp"
+
+namespace stagecoach::stage {
+
+Batcher::Batcher(const BatchShape& shape, std::int64_t page_capacity,
+                 std::vector<SequenceInput> sequences)
+    : shape_(shape),
+      page_capacity_(page_capacity),
+      sequences_(std::move(sequences)),
+      places_(static_cast<std::size_t>(shape.places())) {
+  for (std::size_t i = 0; i < sequences_.size(); ++i) {
+    STAGECOACH_CHECK(!sequences_[i].prompt.empty() && sequences_[i].max_new_tokens > 0,
+                     "sequence {}", i);
+    const auto pages = pages_of(static_cast<std::int64_t>(i));
+    if (pages > page_capacity_) {
+      throw ConfigError(fmt::format(
+          "request {} needs {} KV pages a layer, the stages have room for {}: raise --device-mem or "
+          "lower --max-new-tokens",
+          i + 1, pages, page_capacity_));
+    }
+  }
+}
+
+Batcher::Place& Batcher::place(std::int32_t block, std::int32_t slot) {
+  return places_.at(static_cast<std::size_t>(block * shape_.block() + slot));
+}
+
+std::int64_t Batcher::sequence_at(std::int32_t block, std::int32_t slot) const {
+  return places_.at(static_cast<std::size_t>(block * shape_.block() + slot)).sequence;
+}
+
+std::int64_t Batcher::pages_of(std::int64_t sequence) const {
+  return offload::pages_for(sequences_[static_cast<std::size_t>(sequence)].stored_tokens(),
+                            shape_.page_tokens);
+}
+
+bool Batcher::done() const {
+  return alive_ == 0 && next_sequence_ == static_cast<std::int64_t>(sequences_.size());
+}
+
+void Batcher::refill(std::int32_t block) {
+  for (std::int32_t slot = 0; slot < shape_.block(); ++slot) {
+    auto& here = place(block, slot);
+    if (here.sequence >= 0) {
+      continue;
+    }
+    if (next_sequence_ == static_cast<std::int64_t>(sequences_.size()) ||
+        claimed_pages_ + pages_of(next_sequence_) > page_capacity_) {
+      return;
+    }
+    claimed_pages_ += pages_of(next_sequence_);
+    here = {.sequence = next_sequence_++};
+    ++alive_;
+  }
+}
+
+/// Tokens that each slot brings: one for a decoding sequence, its share of the piece for a prompt.
+std::vector<std::int64_t> Batcher::grant_prompt_tokens(std::int32_t block) {
+  std::vector<std::int64_t> tokens(static_cast<std::size_t>(shape_.block()), 0);
+  std::vector<std::int32_t> in_prompt;
+  for (std::int32_t slot = 0; slot < shape_.block(); ++slot) {
+    const auto& here = place(block, slot);
+    if (here.next_token >= 0) {
+      tokens[static_cast<std::size_t>(slot)] = 1;
+    } else if (here.sequence >= 0) {
+      in_prompt.push_back(slot);
+    }
+  }
+  std::sort(in_prompt.begin(), in_prompt.end(), [&](std::int32_t a, std::int32_t b) {
+    return place(block, a).sequence < place(block, b).sequence;
+  });
+  std::int64_t left = shape_.prefill_piece;
+  for (const auto slot : in_prompt) {
+    const auto& here = place(block, slot);
+    const auto& prompt = sequences_[static_cast<std::size_t>(here.sequence)].prompt;
+    const auto granted = std::min(left, static_cast<std::int64_t>(prompt.size()) - here.position);
+    tokens[static_cast<std::size_t>(slot)] = granted;
+    left -= granted;
+  }
+  return tokens;
+}
+
+VisitEntry Batcher::make_entry(std::int32_t slot, Place& place, std::int64_t tokens) const {
+  const auto& sequence = sequences_[static_cast<std::size_t>(place.sequence)];
+  VisitEntry entry;
+  entry.slot = slot;
+  entry.first_position = static_cast<std::int32_t>(place.position);
+  entry.sampling = sequence.sampling;
+  entry.num_logprobs = sequence.num_logprobs;
+  if (place.next_token >= 0) {
+    entry.tokens = {std::exchange(place.next_token, -1)};
+    place.position += 1;
+    return entry;
+  }
+  const auto piece = sequence.prompt.subspan(static_cast<std::size_t>(place.position),
+                                             static_cast<std::size_t>(tokens));
+  entry.tokens.assign(piece.begin(), piece.end());
+  entry.prompt_logprobs = sequence.prompt_logprobs;
+  place.position += tokens;
+  if (place.position < static_cast<std::int64_t>(sequence.prompt.size())) {
+    entry.next_prompt_token = sequence.prompt[static_cast<std::size_t>(place.position)];
+  }
+  return entry;
+}
+
+std::optional<Visit> Batcher::next_visit(std::int32_t block) {
+  refill(block);
+  const auto tokens = grant_prompt_tokens(block);
+  Visit visit;
+  for (std::int32_t slot = 0; slot < shape_.block(); ++slot) {
+    if (const auto count = tokens[static_cast<std::size_t>(slot)]; count > 0) {
+      visit.entries.push_back(make_entry(slot, place(block, slot), count));
+    }
+  }
+  if (visit.entries.empty()) {
+    return std::nullopt;
+  }
+  visit.number = next_visit_++;
+  visit.block = block;
+  visit.releases = std::exchange(releases_, {});
+  return visit;
+}
+
+void Batcher::complete(const Visit& visit, std::span<const TokenOutcome> outcomes) {
+  STAGECOACH_CHECK(outcomes.size() == visit.entries.size());
+  for (std::size_t i = 0; i < visit.entries.size(); ++i) {
+    const auto& entry = visit.entries[i];
+    if (!entry.samples()) {
+      continue;
+    }
+    auto& here = place(visit.block, entry.slot);
+    if (outcomes[i].ended) {
+      claimed_pages_ -= pages_of(here.sequence);
+      releases_.push_back({visit.block, entry.slot});
+      here = {};
+      --alive_;
+    } else {
+      here.next_token = outcomes[i].token;
+    }
+  }
+}
+
+}  // namespace stagecoach::stage

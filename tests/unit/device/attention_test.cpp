@@ -1,0 +1,311 @@
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "support/scalar_reference.hpp"
+#include "unit/device/device_cases.hpp"
+
+namespace stagecoach::test {
+namespace {
+
+using device::AttentionArgs;
+using device::Device;
+using device::KvType;
+using device::SequenceRows;
+
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+
+struct Model {
+  std::int64_t heads = 4;
+  std::int64_t kv_heads = 4;
+  std::int64_t head_dim = 64;
+  std::int64_t page_tokens = 16;
+  KvType type = KvType::f16;
+
+  [[nodiscard]] std::size_t page_bytes() const {
+    return static_cast<std::size_t>(2 * kv_heads * page_tokens * head_dim) *
+           device::kv_element_bytes(type);
+  }
+  [[nodiscard]] std::string name() const {
+    return fmt::format("{} heads, {} KV, {} wide, pages of {}, f{}", heads, kv_heads, head_dim,
+                       page_tokens, 8 * device::kv_element_bytes(type));
+  }
+};
+
+/// Pages of one sequence, full of NaN at first: what is not stored must not be read.
+class Cache {
+ public:
+  Cache(const Model& model, std::int64_t tokens) {
+    for (std::int64_t first = 0; first < tokens; first += model.page_tokens) {
+      pages_.emplace_back(model.page_bytes(), std::byte{0xff});
+    }
+  }
+  [[nodiscard]] std::vector<std::byte*> pages() {
+    std::vector<std::byte*> pointers;
+    for (auto& page : pages_) {
+      pointers.push_back(page.data());
+    }
+    return pointers;
+  }
+  [[nodiscard]] const std::vector<std::vector<std::byte>>& contents() const { return pages_; }
+
+ private:
+  std::vector<std::vector<std::byte>> pages_;
+};
+
+/// Query, key and value of a number of tokens side by side, as one fused projection leaves them.
+struct Tokens {
+  Tokens(const Model& model, std::int64_t count, unsigned seed)
+      : stride((model.heads + 2 * model.kv_heads) * model.head_dim + 3),
+        key_at(model.heads * model.head_dim),
+        value_at(key_at + model.kv_heads * model.head_dim),
+        data(random_floats(count * stride, seed)) {}
+
+  std::int64_t stride;
+  std::int64_t key_at;
+  std::int64_t value_at;
+  std::vector<float> data;
+};
+
+AttentionArgs make_args(const Model& model, const Tokens& tokens, std::int64_t first_token,
+                        float* out) {
+  AttentionArgs args;
+  const float* row = tokens.data.data() + first_token * tokens.stride;
+  args.query = row;
+  args.key = row + tokens.key_at;
+  args.value = row + tokens.value_at;
+  args.row_stride = tokens.stride;
+  args.out = out;
+  args.heads = model.heads;
+  args.kv_heads = model.kv_heads;
+  args.head_dim = model.head_dim;
+  args.page_tokens = model.page_tokens;
+  args.scale = 1.0f / std::sqrt(static_cast<float>(model.head_dim));
+  args.kv_type = model.type;
+  return args;
+}
+
+void store_and_attend(const TestDevice& device, const AttentionArgs& args) {
+  device.run(&Device::store_kv, args);
+  device.run(&Device::attention, args);
+}
+
+std::vector<Model> models() {
+  return {{4, 4, 64, 16, KvType::f16},  {2, 2, 80, 32, KvType::f16}, {6, 2, 100, 16, KvType::f16},
+          {8, 1, 128, 64, KvType::f16}, {3, 3, 8, 16, KvType::f32},  {4, 2, 33, 5, KvType::f16},
+          {2, 1, 256, 16, KvType::f32}, {1, 1, 1, 1, KvType::f32}};
+}
+
+// Three sequences in one batch with a gap between their rows: a prompt piece that ends in the
+// middle of a page, a decoded token, one that has nothing this time, and a piece that continues.
+TEST(Attention, AgreesWithScalarReference) {
+  for (const auto& device : equal_devices()) {
+    for (const auto& model : models()) {
+      const Tokens history(model, 60, 5);
+      const Tokens batch(model, 40, 6);
+      Cache whole(model, 37);
+      Cache decoded(model, 61);
+      Cache idle(model, 1);
+      Cache continued(model, 41);
+      std::vector<float> unused(static_cast<std::size_t>(60 * model.heads * model.head_dim));
+      auto earlier = make_args(model, history, 0, unused.data());
+      earlier.sequences = {{0, 60, 0, decoded.pages()}, {0, 39, 0, continued.pages()}};
+      device->run(&Device::store_kv, earlier);
+      std::vector<float> out(static_cast<std::size_t>(40 * model.heads * model.head_dim), -1.0f);
+      auto args = make_args(model, batch, 0, out.data());
+      args.sequences = {{1, 36, 0, whole.pages()},
+                        {37, 1, 60, decoded.pages()},
+                        {38, 0, 0, idle.pages()},
+                        {38, 2, 39, continued.pages()}};
+      store_and_attend(*device, args);
+      const auto expected = reference_attention(args);
+      const auto width = model.heads * model.head_dim;
+      for (std::int64_t i = 0; i < 40 * width; ++i) {
+        const auto k = static_cast<std::size_t>(i);
+        if (i < width) {
+          ASSERT_EQ(out[k], -1.0f) << "row 0 is nobody's";
+        } else {
+          ASSERT_NEAR(out[k], expected[k], 4e-6)
+              << model.name() << ", row " << i / width << ", " << (*device)->description();
+        }
+      }
+    }
+  }
+}
+
+TEST(Attention, StoresRoundedKeysAndValuesInTheirSlots) {
+  for (const auto& model : models()) {
+    const TestDevice device("auto", 2);
+    const Tokens tokens(model, 21, 9);
+    Cache cache(model, 30);
+    std::vector<float> unused(1);
+    auto args = make_args(model, tokens, 0, unused.data());
+    args.sequences = {{0, 21, 3, cache.pages()}};
+    device.run(&Device::store_kv, args);
+    for (std::int64_t position = 0; position < 30; ++position) {
+      const auto& page = cache.contents()[static_cast<std::size_t>(position / model.page_tokens)];
+      for (std::int64_t i = 0; i < 2 * model.kv_heads * model.head_dim; ++i) {
+        const std::int64_t head = i / model.head_dim;  // the values' heads follow the keys'
+        const std::int64_t element =
+            (head * model.page_tokens + position % model.page_tokens) * model.head_dim +
+            i % model.head_dim;
+        const bool stored = position >= 3 && position < 24;
+        const float value = stored ? tokens.data[static_cast<std::size_t>(
+                                         (position - 3) * tokens.stride + tokens.key_at + i)]
+                                   : 0.0f;
+        if (model.type == KvType::f16) {
+          const auto half = reinterpret_cast<const Half*>(page.data())[element];
+          ASSERT_EQ(half.bits, stored ? to_half(value).bits : 0xffff) << position << " " << i;
+        } else {
+          const auto full = reinterpret_cast<const float*>(page.data())[element];
+          ASSERT_TRUE(stored ? full == value : std::isnan(full)) << position << " " << i;
+        }
+      }
+    }
+  }
+}
+
+struct Run {
+  std::vector<float> out;
+  std::vector<std::vector<std::byte>> pages;
+};
+
+// A prompt of `count` tokens that crosses in pieces of `piece`.
+Run run_in_pieces(const TestDevice& device, const Model& model, const Tokens& tokens,
+                  std::int64_t count, std::int64_t piece) {
+  Cache cache(model, count);
+  Run run;
+  const std::int64_t width = model.heads * model.head_dim;
+  run.out.resize(static_cast<std::size_t>(count * width));
+  for (std::int64_t first = 0; first < count; first += piece) {
+    auto args = make_args(model, tokens, first, run.out.data() + first * width);
+    args.sequences = {{0, static_cast<std::int32_t>(std::min(piece, count - first)),
+                       static_cast<std::int32_t>(first), cache.pages()}};
+    store_and_attend(device, args);
+  }
+  run.pages = cache.contents();
+  return run;
+}
+
+TEST(Attention, BitsDoNotDependOnPiecesThreadsOrRegisterWidth) {
+  const auto devices = equal_devices();
+  for (const auto& model : models()) {
+    constexpr std::int64_t kCount = 101;
+    const Tokens tokens(model, kCount, 11);
+    const auto first = run_in_pieces(*devices.front(), model, tokens, kCount, kCount);
+    for (const auto& device : devices) {
+      for (const std::int64_t piece : {1, 3, 16, 50, 101}) {
+        const auto other = run_in_pieces(*device, model, tokens, kCount, piece);
+        EXPECT_TRUE(same_bits(std::span<const float>(first.out), std::span<const float>(other.out)))
+            << model.name() << ", pieces of " << piece << ", " << (*device)->description();
+        EXPECT_EQ(first.pages, other.pages);
+      }
+    }
+  }
+}
+
+TEST(Attention, BitsDoNotDependOnTheBatch) {
+  const Model model{4, 2, 80, 16, KvType::f16};
+  for (const auto& device : equal_devices()) {
+    const Tokens tokens(model, 90, 21);
+    const std::int64_t width = model.heads * model.head_dim;
+    Cache alone_cache(model, 30);
+    std::vector<float> alone(static_cast<std::size_t>(30 * width));
+    auto args = make_args(model, tokens, 40, alone.data());
+    args.sequences = {{0, 30, 0, alone_cache.pages()}};
+    store_and_attend(*device, args);
+
+    Cache before(model, 40);
+    Cache cache(model, 30);
+    Cache after(model, 20);
+    std::vector<float> out(static_cast<std::size_t>(90 * width));
+    args = make_args(model, tokens, 0, out.data());
+    args.sequences = {
+        {0, 40, 0, before.pages()}, {40, 30, 0, cache.pages()}, {70, 20, 0, after.pages()}};
+    store_and_attend(*device, args);
+    EXPECT_TRUE(same_bits(
+        std::span<const float>(alone),
+        std::span<const float>(out).subspan(static_cast<std::size_t>(40 * width), alone.size())));
+  }
+}
+
+// A sequence of `scores.size()` tokens of one head of width 1 with f32 KV: query 1, keys `scores`,
+// values 0, 1, 2, ...; the last row's result.
+float weighted_position(const TestDevice& device, const std::vector<float>& scores,
+                        std::int64_t page_tokens) {
+  const Model model{1, 1, 1, page_tokens, KvType::f32};
+  const auto count = static_cast<std::int64_t>(scores.size());
+  Cache cache(model, count);
+  std::vector<float> value(scores.size());
+  for (std::size_t i = 0; i < scores.size(); ++i) {
+    value[i] = static_cast<float>(i);
+  }
+  const std::vector<float> query(scores.size(), 1.0f);
+  std::vector<float> out(scores.size());
+  AttentionArgs args;
+  args.query = query.data();
+  args.key = scores.data();
+  args.value = value.data();
+  args.row_stride = 1;
+  args.out = out.data();
+  args.heads = args.kv_heads = args.head_dim = 1;
+  args.page_tokens = page_tokens;
+  args.kv_type = KvType::f32;
+  args.sequences = {{0, static_cast<std::int32_t>(count), 0, cache.pages()}};
+  store_and_attend(device, args);
+  return out.back();
+}
+
+TEST(Attention, ExtremeScores) {
+  for (const auto& device : equal_devices()) {
+    const auto run = [&](const std::vector<float>& scores) {
+      return weighted_position(*device, scores, 4);
+    };
+    // The largest score is in the first page, in the last one, and in the middle.
+    EXPECT_EQ(run({3e38f, 0, 0, 0, 0, 0, -3e38f}), 0.0f);
+    EXPECT_EQ(run({-3e38f, 0, 0, 0, 0, 0, 3e38f}), 6.0f);
+    EXPECT_EQ(run({0, 0, 0, 0, 0, 200, 0, 0, 0, 0}), 5.0f);
+    // Equal scores, however large, weigh the same.
+    EXPECT_NEAR(run(std::vector<float>(9, -1e30f)), 4.0f, 1e-5f);
+    EXPECT_NEAR(run(std::vector<float>(9, 1e30f)), 4.0f, 1e-5f);
+    // Minus infinity weighs nothing, also where a whole page is that.
+    EXPECT_EQ(run({-kInfinity, -kInfinity, -kInfinity, -kInfinity, 0, -kInfinity}), 4.0f);
+    EXPECT_EQ(run({-kInfinity, 1, -kInfinity, -kInfinity, -kInfinity, -kInfinity}), 1.0f);
+    // Nothing to weigh, or no meaning: NaN, never a number that looks right.
+    EXPECT_TRUE(std::isnan(run({-kInfinity, -kInfinity})));
+    EXPECT_TRUE(std::isnan(run({0, kInfinity, 0, 0, 0})));
+    EXPECT_TRUE(std::isnan(run({0, 1, 0, 0, NAN})));
+    EXPECT_TRUE(std::isnan(run({NAN, 1, 0, 0, 0})));
+    EXPECT_TRUE(std::isnan(run({NAN, -kInfinity, -kInfinity, -kInfinity, 0})));
+  }
+}
+
+TEST(Attention, OneTokenAttendsToItselfExactly) {
+  for (const auto& device : equal_devices()) {
+    const Model model{2, 2, 16, 16, KvType::f32};
+    const Tokens tokens(model, 1, 31);
+    Cache cache(model, 1);
+    std::vector<float> out(32);
+    auto args = make_args(model, tokens, 0, out.data());
+    args.sequences = {{0, 1, 0, cache.pages()}};
+    store_and_attend(*device, args);
+    const float* value = tokens.data.data() + tokens.value_at;
+    EXPECT_TRUE(same_bits(std::span<const float>(out), std::span<const float>(value, 32)));
+  }
+}
+
+TEST(Attention, RefusesTooFewPages) {
+  const TestDevice device;
+  const Model model;
+  const Tokens tokens(model, 17, 1);
+  Cache cache(model, 16);
+  std::vector<float> out(1);
+  auto args = make_args(model, tokens, 0, out.data());
+  args.sequences = {{0, 17, 0, cache.pages()}};
+  EXPECT_THROW(device->attention(device.stream(), args), InternalError);
+  EXPECT_THROW(device->store_kv(device.stream(), args), InternalError);
+}
+
+}  // namespace
+}  // namespace stagecoach::test
