@@ -1,8 +1,8 @@
 #include <algorithm>
 #include <array>
+#include <csignal>
 #include <cstdio>
 #include <exception>
-#include <functional>
 #include <string>
 #include <vector>
 
@@ -63,6 +63,8 @@ int dispatch(Process& process, const Arguments& arguments) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  // A file at its size limit is a failed write, with a message, like a full disk.
+  std::signal(SIGXFSZ, SIG_IGN);
   Process process;
   try {
     return dispatch(process, {argv + 1, argv + argc});

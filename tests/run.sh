@@ -12,8 +12,9 @@ cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.."
 
 jobs=$(nproc)
 fuzz_seconds=5
-# Test programs whose subject has threads.
+# Test programs whose subject has threads; and whole jobs with their stages as threads.
 tsan_programs=(base_test comm_test device_test offload_test stage_test job_test)
+tsan_jobs=(invariance_test --gtest_filter='*.NumberOfStages')
 
 passed=0
 failed=0
@@ -69,6 +70,16 @@ run_ctest() {
   return "$code"
 }
 
+# run_program COMMAND...: counts as one test.
+run_program() {
+  if "$@"; then
+    echo '1 0' >>"$verdicts"
+  else
+    echo '0 1' >>"$verdicts"
+    return 1
+  fi
+}
+
 install_packages() {
   launch/install-packages.sh "${install_options[@]}"
 }
@@ -87,9 +98,12 @@ test_asan() {
 }
 
 test_tsan() {
-  build tsan --target "${tsan_programs[@]}"
-  local IFS='|'
-  run_ctest tsan --tests-regex "^(${tsan_programs[*]})\$"
+  export TSAN_OPTIONS="ignore_noninstrumented_modules=1 suppressions=$PWD/tests/sanitizers/tsan.supp"
+  build tsan --target "${tsan_programs[@]}" "${tsan_jobs[0]}"
+  local pattern
+  pattern=$(IFS='|'; echo "^(${tsan_programs[*]})\$")
+  run_ctest tsan --tests-regex "$pattern"
+  run_program "build/tsan/tests/e2e/${tsan_jobs[0]}" "${tsan_jobs[@]:1}"
 }
 
 test_fuzz() {

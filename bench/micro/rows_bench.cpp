@@ -14,13 +14,20 @@ void layer_norm(benchmark::State& state) {
   const Numbers<float> out(kRows * width);
   const Numbers<Half> weight(width);
   for (auto _ : state) {
-    fixture.device->layer_norm(
-        *fixture.stream, {x.data(), weight.data(), weight.data(), out.data(), kRows, width, 1e-5f});
-    fixture.finish();
+    state.SetIterationTime(seconds_of([&] {
+      fixture.device->layer_norm(*fixture.stream, {x.data(), weight.data(), weight.data(),
+                                                   out.data(), kRows, width, 1e-5f});
+      fixture.finish();
+    }));
   }
-  state.SetItemsProcessed(state.iterations() * kRows * width);
+  state.SetBytesProcessed(state.iterations() * kRows * width * 8);
 }
-BENCHMARK(layer_norm)->Arg(768)->Arg(4096)->Arg(12288)->Unit(benchmark::kMicrosecond);
+BENCHMARK(layer_norm)
+    ->Arg(768)
+    ->Arg(4096)
+    ->Arg(12288)
+    ->UseManualTime()
+    ->Unit(benchmark::kMicrosecond);
 
 void sample(benchmark::State& state, const device::SampleSpec& spec) {
   constexpr std::int64_t kRows = 16;
@@ -37,16 +44,26 @@ void sample(benchmark::State& state, const device::SampleSpec& spec) {
     args.vocab = kVocab;
     args.specs.assign(kRows, spec);
     args.results = results;
-    fixture.device->sample(*fixture.stream, std::move(args));
-    fixture.finish();
+    state.SetIterationTime(seconds_of([&] {
+      fixture.device->sample(*fixture.stream, std::move(args));
+      fixture.finish();
+    }));
   }
   state.SetItemsProcessed(state.iterations() * kRows);
 }
-BENCHMARK_CAPTURE(sample, greedy, {})->Unit(benchmark::kMillisecond);
-BENCHMARK_CAPTURE(sample, greedy_logprobs, {0, -1, 0, 0, 1, 0, 5})->Unit(benchmark::kMillisecond);
-BENCHMARK_CAPTURE(sample, top_k, {0, -1, 0.8, 50, 1, 0.7, -1})->Unit(benchmark::kMillisecond);
-BENCHMARK_CAPTURE(sample, top_p, {0, -1, 0.8, 0, 0.9, 0.7, -1})->Unit(benchmark::kMillisecond);
-BENCHMARK_CAPTURE(sample, whole, {0, -1, 0.8, 0, 1, 0.7, -1})->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(sample, greedy, {})->UseManualTime()->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(sample, greedy_logprobs, {0, -1, 0, 0, 1, 0, 5})
+    ->UseManualTime()
+    ->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(sample, top_k, {0, -1, 0.8, 50, 1, 0.7, -1})
+    ->UseManualTime()
+    ->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(sample, top_p, {0, -1, 0.8, 0, 0.9, 0.7, -1})
+    ->UseManualTime()
+    ->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(sample, whole, {0, -1, 0.8, 0, 1, 0.7, -1})
+    ->UseManualTime()
+    ->Unit(benchmark::kMillisecond);
 
 }  // namespace
 }  // namespace stagecoach::bench

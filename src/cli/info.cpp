@@ -1,5 +1,7 @@
 #include <fmt/format.h>
 
+#include <optional>
+
 #include "base/units.hpp"
 #include "cli/commands.hpp"
 #include "cli/ini_file.hpp"
@@ -80,31 +82,54 @@ void print_model(const model::ModelSpec& spec) {
   print_tensors("head", model::head_tensors(spec));
 }
 
-void print_batch(const model::ModelSpec& spec, const Options& options) {
+struct Batch {
+  std::int64_t sequences = 0;
+  std::int64_t prompt_len = 0;
+  std::int64_t gen_len = 0;
+  std::int64_t weight_bytes = 0;
+  std::int64_t kv_bytes = 0;
+  std::int64_t total_bytes = 0;
+};
+
+/// The batch that the user asks about, if any.
+std::optional<Batch> read_batch(const model::ModelSpec& spec, const Options& options) {
   if (!options.given("batch") && !options.given("prompt-len") && !options.given("gen-len")) {
-    return;
+    return std::nullopt;
   }
-  const auto batch = options.integer("batch", 1, kMaxBatch);
-  const auto prompt = options.integer("prompt-len", 1, spec.max_positions);
-  const auto generated = options.integer("gen-len", 1, spec.max_positions);
-  if (prompt + generated > spec.max_positions) {
+  Batch batch;
+  batch.sequences = options.integer("batch", 1, kMaxBatch);
+  batch.prompt_len = options.integer("prompt-len", 1, spec.max_positions);
+  batch.gen_len = options.integer("gen-len", 1, spec.max_positions);
+  const auto tokens = batch.prompt_len + batch.gen_len;
+  if (tokens > spec.max_positions) {
     throw ConfigError(
         fmt::format("--prompt-len {} and --gen-len {}: the model's longest sequence is {} tokens",
-                    prompt, generated, spec.max_positions));
+                    batch.prompt_len, batch.gen_len, spec.max_positions));
   }
-  std::int64_t kv_bytes = 0;
-  std::int64_t all_bytes = 0;
-  const auto weights = 2 * model::parameter_count(spec);
-  const auto sequence_bytes =
-      (prompt + generated) * spec.layers * model::kv_bytes_per_token_and_layer(spec);
-  if (__builtin_mul_overflow(batch, sequence_bytes, &kv_bytes) ||
-      __builtin_add_overflow(kv_bytes, weights, &all_bytes)) {
-    throw ConfigError(fmt::format("--batch {}: its KV cache is beyond any machine", batch));
+  batch.weight_bytes = 2 * model::parameter_count(spec);
+  const auto sequence_bytes = tokens * spec.layers * model::kv_bytes_per_token_and_layer(spec);
+  if (__builtin_mul_overflow(batch.sequences, sequence_bytes, &batch.kv_bytes) ||
+      __builtin_add_overflow(batch.kv_bytes, batch.weight_bytes, &batch.total_bytes)) {
+    throw ConfigError(
+        fmt::format("--batch {}: its KV cache is beyond any machine", batch.sequences));
   }
-  fmt::print("memory for a batch of {} sequences of {} + {} tokens\n", batch, prompt, generated);
-  print_line("  weights", bytes_text(weights));
-  print_line("  KV cache", bytes_text(kv_bytes));
-  print_line("  together", bytes_text(all_bytes));
+  return batch;
+}
+
+void print_batch(const Batch& batch) {
+  fmt::print("memory for a batch of {} sequences of {} + {} tokens\n", batch.sequences,
+             batch.prompt_len, batch.gen_len);
+  print_line("  weights", bytes_text(batch.weight_bytes));
+  print_line("  KV cache", bytes_text(batch.kv_bytes));
+  print_line("  together", bytes_text(batch.total_bytes));
+}
+
+void print_all(const model::ModelSpec& spec, const Options& options) {
+  const auto batch = read_batch(spec, options);
+  print_model(spec);
+  if (batch) {
+    print_batch(*batch);
+  }
 }
 
 void print_store(const model::StoreIndex& index) {
@@ -145,8 +170,7 @@ int info_command(const std::vector<std::string>& arguments) {
     }
     const auto& path = options->text("spec");
     const auto spec = model::spec_from_settings(read_ini_file(path), path);
-    print_model(spec);
-    print_batch(spec, *options);
+    print_all(spec, *options);
     return 0;
   }
   if (!options->given("model")) {
@@ -154,8 +178,7 @@ int info_command(const std::vector<std::string>& arguments) {
   }
   const auto index = model::read_store_index(options->text("model"));
   print_store(index);
-  print_model(index.spec);
-  print_batch(index.spec, *options);
+  print_all(index.spec, *options);
   if (options->flag("verify")) {
     verify(index);
   }

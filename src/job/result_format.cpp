@@ -73,11 +73,11 @@ std::string format_logprobs(std::string first, const std::vector<TokenLogprob>& 
 std::string format_result(const Request& request, const Completion& completion,
                           const std::string& text, const model::Tokenizer* tokenizer,
                           const ResultWriterOptions& options) {
-  auto line = fmt::format(
-      R"({{"id":{},"text":{},"token_ids":[{}],"finish_reason":"{}","prompt_tokens":{},"completion_tokens":{})",
-      request.id_is_number ? request.id : quote(request.id), quote(text),
-      fmt::join(completion.tokens, ","), name_of(completion.finish_reason),
-      request.prompt_tokens.size(), completion.tokens.size());
+  auto line = fmt::format(R"({{"id":{},"text":{},"token_ids":[{}],"finish_reason":"{}",)"
+                          R"("prompt_tokens":{},"completion_tokens":{})",
+                          request.id_is_number ? request.id : quote(request.id), quote(text),
+                          fmt::join(completion.tokens, ","), name_of(completion.finish_reason),
+                          request.prompt_tokens.size(), completion.tokens.size());
   if (options.logprobs) {
     STAGECOACH_CHECK(completion.logprobs.size() == completion.tokens.size());
     line += ",\"logprobs\":" + format_logprobs("", completion.logprobs, tokenizer);

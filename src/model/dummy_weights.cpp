@@ -1,6 +1,7 @@
 #include "model/dummy_weights.hpp"
 
 #include <algorithm>
+#include <vector>
 
 #include "base/error.hpp"
 #include "base/hash.hpp"
@@ -10,26 +11,42 @@ namespace {
 
 // One 64-bit draw gives four numbers of 16 bits each.
 constexpr std::int64_t kNumbersPerDraw = 4;
+// From this many numbers on, a table of all 65536 is faster than computing each.
+constexpr std::size_t kTableIsWorthIt = std::size_t{1} << 18;
 constexpr float kMatrixRange = 0.035f;
 constexpr float kBiasRange = 0.01f;
 
-/// Lane `lane` of a draw as a number in (-range, range), odd multiples of range / 65536.
-Half number_of(std::uint64_t draw, std::int64_t lane, float step) {
-  const auto bits = static_cast<std::int32_t>((draw >> (16 * lane)) & 0xffffu);
-  return to_half(static_cast<float>(2 * bits - 65535) * step);
+/// Sixteen random bits as a number in (-range, range): an odd multiple of step = range / 65536.
+Half number_of(std::uint16_t bits, float step) {
+  return to_half(static_cast<float>(2 * std::int32_t{bits} - 65535) * step);
 }
 
-void fill_uniform(std::uint64_t key, std::int64_t first, std::span<Half> out, float range) {
-  const float step = range / 65536.0f;
+template <typename Number>
+void fill_with(Number number, std::uint64_t key, std::int64_t first, std::span<Half> out) {
   const auto end = first + static_cast<std::int64_t>(out.size());
   auto* next = out.data();
   for (auto at = first; at < end;) {
     const auto draw = mix_bits(key + static_cast<std::uint64_t>(at / kNumbersPerDraw));
-    const auto stop = std::min(end, (at / kNumbersPerDraw + 1) * kNumbersPerDraw);
-    for (; at < stop; ++at) {
-      *next++ = number_of(draw, at % kNumbersPerDraw, step);
+    const auto lane = at % kNumbersPerDraw;
+    const auto stop = std::min(kNumbersPerDraw, lane + (end - at));
+    for (auto i = lane; i < stop; ++i) {
+      *next++ = number(static_cast<std::uint16_t>(draw >> (16 * i)));
     }
+    at += stop - lane;
   }
+}
+
+void fill_uniform(std::uint64_t key, std::int64_t first, std::span<Half> out, float range) {
+  const float step = range / 65536.0f;
+  if (out.size() < kTableIsWorthIt) {
+    fill_with([=](std::uint16_t bits) { return number_of(bits, step); }, key, first, out);
+    return;
+  }
+  std::vector<Half> table(65536);
+  for (std::size_t bits = 0; bits < table.size(); ++bits) {
+    table[bits] = number_of(static_cast<std::uint16_t>(bits), step);
+  }
+  fill_with([&](std::uint16_t bits) { return table[bits]; }, key, first, out);
 }
 
 bool is_norm_weight(const TensorSpec& tensor) { return tensor.name.ends_with("norm.weight"); }

@@ -44,19 +44,26 @@ bool Batcher::done() const {
   return alive_ == 0 && next_sequence_ == static_cast<std::int64_t>(sequences_.size());
 }
 
+std::int64_t Batcher::alive_in(std::int32_t block) const {
+  const auto first = places_.begin() + block * shape_.block();
+  return std::count_if(first, first + shape_.block(),
+                       [](const Place& place) { return place.sequence >= 0; });
+}
+
+bool Batcher::may_admit(std::int32_t block) const {
+  const auto unfinished = alive_ + static_cast<std::int64_t>(sequences_.size()) - next_sequence_;
+  const auto share = (unfinished + shape_.inner_iterations - 1) / shape_.inner_iterations;
+  return next_sequence_ < static_cast<std::int64_t>(sequences_.size()) &&
+         claimed_pages_ + pages_of(next_sequence_) <= page_capacity_ && alive_in(block) < share;
+}
+
 void Batcher::refill(std::int32_t block) {
-  for (std::int32_t slot = 0; slot < shape_.block(); ++slot) {
-    auto& here = place(block, slot);
-    if (here.sequence >= 0) {
-      continue;
+  for (std::int32_t slot = 0; slot < shape_.block() && may_admit(block); ++slot) {
+    if (auto& here = place(block, slot); here.sequence < 0) {
+      claimed_pages_ += pages_of(next_sequence_);
+      here = {.sequence = next_sequence_++};
+      ++alive_;
     }
-    if (next_sequence_ == static_cast<std::int64_t>(sequences_.size()) ||
-        claimed_pages_ + pages_of(next_sequence_) > page_capacity_) {
-      return;
-    }
-    claimed_pages_ += pages_of(next_sequence_);
-    here = {.sequence = next_sequence_++};
-    ++alive_;
   }
 }
 

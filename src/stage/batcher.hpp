@@ -36,7 +36,8 @@ struct TokenOutcome {
 ///
 /// Sequences are admitted in input order, into free places in slot order, when the KV pages that they
 /// may need (prompt and every new token) fit beside the claims of those already admitted, so that a
-/// running job cannot run out. Prompt tokens, at most `prefill_piece` a visit, go to the sequences of
+/// running job cannot run out. A block takes no more than its share of the unfinished sequences, so
+/// that a job of few requests fills the pipeline too. Prompt tokens, at most `prefill_piece` a visit, go to the sequences of
 /// the block in the order of their admission.
 class Batcher {
  public:
@@ -70,6 +71,8 @@ class Batcher {
 
   [[nodiscard]] Place& place(std::int32_t block, std::int32_t slot);
   [[nodiscard]] std::int64_t pages_of(std::int64_t sequence) const;
+  [[nodiscard]] std::int64_t alive_in(std::int32_t block) const;
+  [[nodiscard]] bool may_admit(std::int32_t block) const;
   void refill(std::int32_t block);
   [[nodiscard]] std::vector<std::int64_t> grant_prompt_tokens(std::int32_t block);
   [[nodiscard]] VisitEntry make_entry(std::int32_t slot, Place& place, std::int64_t tokens) const;

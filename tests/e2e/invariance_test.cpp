@@ -34,10 +34,7 @@ class Invariance : public ::testing::Test {
   }
 
   static void expect_baseline(const Results& results) {
-    ASSERT_EQ(results.size(), baseline_.size());
-    for (const auto& [id, line] : baseline_) {
-      EXPECT_EQ(results.at(id), line);
-    }
+    testing::expect_same_results(results, baseline_);
   }
 
   static constexpr int kRequests = 40;
@@ -56,7 +53,7 @@ TEST_F(Invariance, TheJobHasEveryKindOfEnd) {
   }
   EXPECT_GT(length, 5);
   EXPECT_GT(stop, 2);
-  EXPECT_GT(eos, 0);
+  EXPECT_GE(eos, 3);
 }
 
 TEST_F(Invariance, NumberOfStages) {
@@ -105,7 +102,7 @@ TEST_F(Invariance, ScarceKvPages) {
   expect_baseline(run([](job::JobConfig& config) {
     config.stages = 2;
     config.batch.gpu_batch_size = 4;
-    config.device_mem_bytes = std::size_t{24} << 20;
+    config.device_mem_bytes = std::size_t{49} << 20;
   }));
 }
 
@@ -121,7 +118,8 @@ TEST_F(Invariance, ARequestAlone) {
     if (checked % 8 != 1) {
       continue;
     }
-    const auto id = nlohmann::json::parse(line).at("id").get<std::string>();
+    const auto parsed = nlohmann::json::parse(line).at("id");
+    const auto id = parsed.is_string() ? parsed.get<std::string>() : parsed.dump();
     const auto prompts = tiny_->folder().write("one.jsonl", line + "\n");
     const auto results = run([&](job::JobConfig& config) { config.prompts_path = prompts; });
     EXPECT_EQ(results.at(id), baseline_.at(id));

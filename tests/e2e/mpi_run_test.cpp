@@ -1,0 +1,104 @@
+// The program under mpiexec gives what one process with loopback stages gives.
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "e2e/tiny_opt.hpp"
+#include "job/run_rank.hpp"
+#include "support/program.hpp"
+
+namespace stagecoach {
+namespace {
+
+using testing::TinyOpt;
+
+std::vector<std::string> operator+(std::vector<std::string> left,
+                                   const std::vector<std::string>& right) {
+  left.insert(left.end(), right.begin(), right.end());
+  return left;
+}
+
+class MpiRun : public ::testing::Test {
+ protected:
+  std::vector<std::string> job(const std::string& prompts, const std::string& output) const {
+    return {STAGECOACH_PROGRAM, "run",       "--model",  tiny_.store(), "--prompts",
+            prompts,            "--output",  output,     "--threads",   "1",
+            "--device-mem",     "512MiB",    "--timeout", "60",         "--logprobs",
+            "3",                "--prompt-logprobs"};
+  }
+
+  std::map<std::string, std::string> loopback(const std::string& prompts) {
+    const auto output = tiny_.fresh_file("loopback");
+    auto config = testing::tiny_job(tiny_, prompts, output);
+    config.num_logprobs = 3;
+    config.prompt_logprobs = true;
+    job::run_loopback(config, Log("", "error"));
+    return testing::read_results(output);
+  }
+
+  TinyOpt tiny_;
+};
+
+TEST_F(MpiRun, SameBitsAsLoopbackForEveryNumberOfRanks) {
+  const auto prompts = tiny_.folder().write("mixed.jsonl", testing::mixed_requests(24));
+  const auto expected = loopback(prompts);
+  struct Case {
+    int ranks;
+    std::vector<std::string> options;
+  };
+  const std::vector<Case> cases = {
+      {1, {"--gpu-batch-size", "4"}},
+      {2, {"--gpu-batch-size", "3", "--num-gpu-batches", "2", "--prefill-piece", "50"}},
+      {3, {"--layers-per-stage", "1,5,2", "--gpu-batch-size", "2"}},
+      {4, {"--prefill-piece", "9", "--gpu-batch-size", "8"}},
+      {8, {"--gpu-batch-size", "1", "--inner-iterations", "9"}},
+  };
+  for (const auto& test : cases) {
+    SCOPED_TRACE(test.ranks);
+    const auto output = tiny_.fresh_file("mpi");
+    const auto end =
+        testing::run_program(testing::mpiexec(test.ranks) + job(prompts, output) + test.options);
+    ASSERT_EQ(end.exit_code, 0) << end.err;
+    testing::expect_same_results(testing::read_results(output), expected);
+  }
+}
+
+TEST_F(MpiRun, OrderedResultsAreInInputOrder) {
+  const auto prompts = tiny_.folder().write("mixed.jsonl", testing::mixed_requests(15));
+  const auto output = tiny_.fresh_file("mpi");
+  const auto end = testing::run_program(testing::mpiexec(2) + job(prompts, output) +
+                                        std::vector<std::string>{"--ordered"});
+  ASSERT_EQ(end.exit_code, 0) << end.err;
+  auto ordered_path = output;
+  ordered_path.replace(ordered_path.size() - 5, 5, "ordered.jsonl");
+  std::vector<nlohmann::json> ids;
+  std::ifstream input(prompts);
+  for (std::string line; std::getline(input, line);) {
+    ids.push_back(nlohmann::json::parse(line).at("id"));
+  }
+  std::ifstream ordered(ordered_path);
+  int next = 0;
+  for (std::string line; std::getline(ordered, line); ++next) {
+    EXPECT_EQ(nlohmann::json::parse(line).at("id"), ids.at(static_cast<std::size_t>(next)));
+  }
+  EXPECT_EQ(next, 15);
+}
+
+TEST_F(MpiRun, OnlyRankZeroNeedsTheIniFileAndThePrompts) {
+  const testing::TempFolder empty;
+  static_cast<void>(tiny_.folder().write("job.ini", "max-new-tokens = 3\ngpu-batch-size = 2\n"));
+  static_cast<void>(tiny_.folder().write("p.jsonl", testing::mixed_requests(4)));
+  const auto run = std::vector<std::string>{STAGECOACH_PROGRAM, "run",      "--config", "job.ini",
+                                            "--model",          tiny_.store(), "--prompts",
+                                            "p.jsonl",          "--output", "out.jsonl"};
+  auto command = testing::mpiexec(1) + std::vector<std::string>{"-wdir", tiny_.folder().path()} +
+                 run + std::vector<std::string>{":", "-n", "1", "-wdir", empty.path()} + run;
+  const auto end = testing::run_program(command);
+  EXPECT_EQ(end.exit_code, 0) << end.err;
+  EXPECT_EQ(testing::read_results(tiny_.folder().file("out.jsonl")).size(), 4u);
+}
+
+}  // namespace
+}  // namespace stagecoach

@@ -128,6 +128,16 @@ TEST(Reference, LogitsAgreeCloselyWithF32Kv) {
   EXPECT_LT(worst, 1e-3);
 }
 
+/// The differences between the highest logits of the first step are the reference's; near ties may
+/// have changed places.
+void expect_top_logits(const json& top, const json& expected) {
+  ASSERT_EQ(top.size(), 10u);
+  for (std::size_t k = 1; k < 10; ++k) {
+    EXPECT_NEAR(top[0].at("logprob").get<double>() - top[k].at("logprob").get<double>(),
+                expected[0][1].get<double>() - expected[k][1].get<double>(), 2e-2);
+  }
+}
+
 TEST(Reference, GreedyTokensAndTextAreItsOwn) {
   TinyOpt tiny;
   const auto reference = testing::tiny_opt_reference().at("generation");
@@ -171,10 +181,7 @@ TEST(Reference, GreedyTokensAndTextAreItsOwn) {
     if (same) {
       EXPECT_EQ(result.at("text"), expected.at("greedy_text"));
     }
-    const auto& top = result.at("logprobs")[0].at("top");
-    for (std::size_t k = 0; k < 3; ++k) {
-      EXPECT_EQ(top[k].at("token_id"), expected.at("first_step_top10")[k][0]);
-    }
+    expect_top_logits(result.at("logprobs")[0].at("top"), expected.at("first_step_top10"));
   }
   std::printf("%zu greedy tokens compared\n", compared);
   EXPECT_GT(compared, 500u);

@@ -1,7 +1,9 @@
 #include "e2e/tiny_opt.hpp"
 
 #include <fmt/format.h>
+#include <gtest/gtest.h>
 
+#include <algorithm>
 #include <fstream>
 #include <random>
 #include <stdexcept>
@@ -51,6 +53,35 @@ std::map<std::string, std::string> read_results(const std::string& path) {
   return results;
 }
 
+void expect_same_results(const std::map<std::string, std::string>& results,
+                         const std::map<std::string, std::string>& expected) {
+  ASSERT_EQ(results.size(), expected.size());
+  for (const auto& [id, line] : expected) {
+    const auto& other = results.at(id);
+    if (other != line) {
+      const auto [a, b] = std::mismatch(line.begin(), line.end(), other.begin(), other.end());
+      const auto place = static_cast<std::size_t>(std::max<std::ptrdiff_t>(a - line.begin() - 60, 0));
+      ADD_FAILURE() << "request " << id << " differs at byte " << b - other.begin() << ":\n"
+                    << line.substr(place, 120) << "\n" << other.substr(place, 120);
+    }
+  }
+}
+
+namespace {
+
+/// Requests that the model ends with </s> (at temperature 1, with these seeds and ids).
+nlohmann::json ending_request(int which) {
+  constexpr int kSeeds[] = {47, 63, 65};
+  const int seed = kSeeds[which];
+  return {{"id", seed},
+          {"prompt", which == 2 ? "And he died." : "So be it."},
+          {"max_new_tokens", 24},
+          {"temperature", 1.0},
+          {"seed", seed}};
+}
+
+}  // namespace
+
 std::string mixed_requests(int count) {
   std::mt19937 random(12345);
   const auto pick = [&](int least, int most) {
@@ -58,6 +89,10 @@ std::string mixed_requests(int count) {
   };
   std::string lines;
   for (int i = 0; i < count; ++i) {
+    if (i == 3 || i == 11 || i == 17) {
+      lines += ending_request(i / 8).dump() + "\n";
+      continue;
+    }
     nlohmann::json request = {{"id", fmt::format("r{}", i)}, {"max_new_tokens", pick(1, 24)}};
     // A few long prompts, 1 and 400 among them, and many short ones.
     const int length = i == 0 ? 1 : i == 1 ? 400 : i % 5 == 0 ? pick(100, 400) : pick(1, 40);

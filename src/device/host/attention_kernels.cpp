@@ -78,60 +78,61 @@ void load_queries(const AttentionArgs& args, const AttentionItem& item, const Wo
   }
 }
 
+/// The keys or values of one KV head in one page, as they lie there or widened in scratch.
 template <typename T>
-void widen_tokens(const T* from, std::int64_t tokens, std::int64_t head_dim, float* to,
-                  std::int64_t width) {
-  for (std::int64_t token = 0; token < tokens; ++token) {
-    widen_row(from + token * head_dim, head_dim, to + token * width);
-  }
+struct Tokens {
+  const T* data;
+  std::int64_t stride;
+  std::int64_t width;  // elements of a token that may be read
+};
+
+template <typename T>
+Tokens<T> tokens_in_page(const AttentionArgs& args, const AttentionItem& item,
+                         const std::byte* page, bool values) {
+  const std::int64_t head = item.kv_head + (values ? args.kv_heads : 0);
+  return {reinterpret_cast<const T*>(page) + head * args.page_tokens * args.head_dim, args.head_dim,
+          args.head_dim};
 }
 
-// Widens the first `tokens` of a page: what lies behind them may be NaN.
-void load_page(const AttentionArgs& args, const AttentionItem& item, const std::byte* page,
-               std::int64_t tokens, const Workspace& space) {
-  const std::int64_t key = item.kv_head * args.page_tokens * args.head_dim;
-  const std::int64_t value = key + args.kv_heads * args.page_tokens * args.head_dim;
-  if (args.kv_type == KvType::f16) {
-    const auto* halves = reinterpret_cast<const Half*>(page);
-    widen_tokens(halves + key, tokens, args.head_dim, space.keys, space.width);
-    widen_tokens(halves + value, tokens, args.head_dim, space.values, space.width);
-  } else {
-    const auto* floats = reinterpret_cast<const float*>(page);
-    widen_tokens(floats + key, tokens, args.head_dim, space.keys, space.width);
-    widen_tokens(floats + value, tokens, args.head_dim, space.values, space.width);
+// Widens the first `count` tokens: what lies behind them may be NaN.
+template <typename T>
+Tokens<float> widen_tokens(const Tokens<T>& from, std::int64_t count, float* to,
+                           std::int64_t width) {
+  for (std::int64_t token = 0; token < count; ++token) {
+    widen_row(from.data + token * from.stride, from.width, to + token * width);
   }
+  return {to, width, width};
 }
 
-template <int Rows>
-void score_rows(const Workspace& space, std::int64_t pair, std::int64_t tokens) {
-  // The last tile may take rows of `keys` that hold no token: their scores are not used.
-  for (std::int64_t token = 0; token < tokens; token += kTileColumns) {
-    Lanes dots[Rows][kTileColumns];
-    dot_tile(space.queries + pair * space.width, space.width, space.keys + token * space.width,
-             space.width, space.width, dots);
-    HWY_UNROLL(8)
-    for (int i = 0; i < Rows; ++i) {
-      float* scores = space.scores + (pair + i) * space.tokens + token;
-      if constexpr (kTileColumns == 4) {
-        hn::StoreU(fold(dots[i][0], dots[i][1], dots[i][2], dots[i][3]), FourTag(), scores);
-      } else {
-        HWY_UNROLL(4)
-        for (int j = 0; j < kTileColumns; ++j) {
-          scores[j] = fold(dots[i][j]);
-        }
+template <int Rows, int Columns, typename T>
+HWY_INLINE void score_tile(const Workspace& space, const Tokens<T>& keys, std::int64_t pair,
+                           std::int64_t token) {
+  Lanes dots[Rows][Columns];
+  dot_tile(space.queries + pair * space.width, space.width, keys.data + token * keys.stride,
+           keys.stride, keys.width, dots);
+  HWY_UNROLL(8)
+  for (int i = 0; i < Rows; ++i) {
+    float* scores = space.scores + (pair + i) * space.tokens + token;
+    if constexpr (Columns == 4) {
+      hn::StoreU(fold(dots[i][0], dots[i][1], dots[i][2], dots[i][3]), FourTag(), scores);
+    } else {
+      HWY_UNROLL(4)
+      for (int j = 0; j < Columns; ++j) {
+        scores[j] = fold(dots[i][j]);
       }
     }
   }
 }
 
-void score_page(const Workspace& space, std::int64_t first_pair, std::int64_t num_pairs,
-                std::int64_t tokens) {
-  std::int64_t pair = first_pair;
-  for (; pair + kTileRows <= num_pairs; pair += kTileRows) {
-    score_rows<kTileRows>(space, pair, tokens);
+template <int Rows, typename T>
+void score_rows(const Workspace& space, const Tokens<T>& keys, std::int64_t pair,
+                std::int64_t count) {
+  std::int64_t token = 0;
+  for (; token + kTileColumns <= count; token += kTileColumns) {
+    score_tile<Rows, kTileColumns>(space, keys, pair, token);
   }
-  for (; pair < num_pairs; ++pair) {
-    score_rows<1>(space, pair, tokens);
+  for (; token < count; ++token) {
+    score_tile<Rows, 1>(space, keys, pair, token);
   }
 }
 
@@ -170,15 +171,15 @@ PagePart soften(float* scores, std::int64_t tokens, float scale) {
 }
 
 // out[0 .. 16 * Groups) = the sum over tokens, in order, of weight times value.
-template <int Groups>
-HWY_INLINE void weigh_columns(const float* weights, const float* values, std::int64_t stride,
-                              std::int64_t tokens, float* out) {
+template <int Groups, typename T>
+HWY_INLINE void weigh_columns(const float* weights, const T* values, std::int64_t stride,
+                              std::int64_t count, float* out) {
   Lanes sums[Groups];
   HWY_UNROLL(8)
   for (int g = 0; g < Groups; ++g) {
     sums[g] = set_lanes(0.0f);
   }
-  for (std::int64_t t = 0; t < tokens; ++t) {
+  for (std::int64_t t = 0; t < count; ++t) {
     const Lanes weight = set_lanes(weights[t]);
     HWY_UNROLL(8)
     for (int g = 0; g < Groups; ++g) {
@@ -191,15 +192,31 @@ HWY_INLINE void weigh_columns(const float* weights, const float* values, std::in
   }
 }
 
-void weigh_values(const Workspace& space, const float* weights, std::int64_t tokens) {
-  constexpr int kGroups = HWY_TARGET == HWY_AVX3 ? 8 : 4;
-  std::int64_t column = 0;
-  for (; column + kGroups * kLanes <= space.width; column += kGroups * kLanes) {
-    weigh_columns<kGroups>(weights, space.values + column, space.width, tokens,
-                           space.partial + column);
+// The same for the last `rest` (< 16) columns.
+template <typename T>
+void weigh_rest(const float* weights, const T* values, std::int64_t stride, std::int64_t count,
+                std::int64_t rest, float* out) {
+  Lanes sum = set_lanes(0.0f);
+  for (std::int64_t t = 0; t < count; ++t) {
+    sum = multiply_add(set_lanes(weights[t]), load_lanes_partly(values + t * stride, rest), sum);
   }
-  for (; column < space.width; column += kLanes) {
-    weigh_columns<1>(weights, space.values + column, space.width, tokens, space.partial + column);
+  store_lanes(sum, out);
+}
+
+template <typename T>
+void weigh_values(const Workspace& space, const Tokens<T>& values, const float* weights,
+                  std::int64_t count) {
+  constexpr int kGroups = HWY_TARGET == HWY_AVX3 ? 8 : 4;
+  const T* data = values.data;
+  std::int64_t at = 0;
+  for (; at + kGroups * kLanes <= values.width; at += kGroups * kLanes) {
+    weigh_columns<kGroups>(weights, data + at, values.stride, count, space.partial + at);
+  }
+  for (; at + kLanes <= values.width; at += kLanes) {
+    weigh_columns<1>(weights, data + at, values.stride, count, space.partial + at);
+  }
+  if (at < values.width) {
+    weigh_rest(weights, data + at, values.stride, count, values.width - at, space.partial + at);
   }
 }
 
@@ -229,25 +246,63 @@ void store_outputs(const AttentionArgs& args, const AttentionItem& item, const W
   }
 }
 
+// Pairs of which few enough look at a page that widening it first does not pay.
+constexpr std::int64_t kDirectPairs = 2;
+
+/// One page's part in the results of the pairs from `first_pair` on.
+struct PageVisit {
+  std::int64_t start;  // position of its first token
+  std::int64_t count;  // tokens that the last pair sees
+  std::int64_t first_pair;
+};
+
+template <typename T>
+void attend_tokens(const AttentionArgs& args, const AttentionItem& item, const PageVisit& visit,
+                   const Tokens<T>& keys, const Tokens<T>& values, const Workspace& space) {
+  std::int64_t pair = visit.first_pair;
+  for (; pair + kTileRows <= item.num_pairs; pair += kTileRows) {
+    score_rows<kTileRows>(space, keys, pair, visit.count);
+  }
+  for (; pair < item.num_pairs; ++pair) {
+    score_rows<1>(space, keys, pair, visit.count);
+  }
+  for (pair = visit.first_pair; pair < item.num_pairs; ++pair) {
+    const std::int64_t seen =
+        std::min(visit.count, position_of(args, item, pair) + 1 - visit.start);
+    float* scores = space.scores + pair * space.tokens;
+    const PagePart part = soften(scores, seen, args.scale);
+    weigh_values(space, values, scores, seen);
+    merge(space, pair, part);
+  }
+}
+
+template <typename T>
+void attend_page(const AttentionArgs& args, const AttentionItem& item, const PageVisit& visit,
+                 const std::byte* page, const Workspace& space) {
+  const auto keys = tokens_in_page<T>(args, item, page, false);
+  const auto values = tokens_in_page<T>(args, item, page, true);
+  if (item.num_pairs - visit.first_pair <= kDirectPairs) {
+    attend_tokens(args, item, visit, keys, values, space);
+  } else {
+    attend_tokens(args, item, visit, widen_tokens(keys, visit.count, space.keys, space.width),
+                  widen_tokens(values, visit.count, space.values, space.width), space);
+  }
+}
+
 void attend(const AttentionArgs& args, const AttentionItem& item, float* scratch) {
   const Workspace space(scratch, args.head_dim, args.page_tokens);
   load_queries(args, item, space);
   const std::int64_t last = position_of(args, item, item.num_pairs - 1);
-  std::int64_t first_pair = 0;  // positions do not fall from pair to pair
-  for (std::int64_t page = 0; page * args.page_tokens <= last; ++page) {
-    const std::int64_t start = page * args.page_tokens;
-    const std::int64_t tokens = std::min(args.page_tokens, last + 1 - start);
-    while (position_of(args, item, first_pair) < start) {
-      ++first_pair;
+  PageVisit visit{0, 0, 0};
+  for (std::size_t page = 0; visit.start <= last; ++page, visit.start += args.page_tokens) {
+    visit.count = std::min(args.page_tokens, last + 1 - visit.start);
+    while (position_of(args, item, visit.first_pair) < visit.start) {
+      ++visit.first_pair;  // positions do not fall from pair to pair
     }
-    load_page(args, item, item.sequence->pages[static_cast<std::size_t>(page)], tokens, space);
-    score_page(space, first_pair, item.num_pairs, tokens);
-    for (std::int64_t pair = first_pair; pair < item.num_pairs; ++pair) {
-      const std::int64_t seen = std::min(tokens, position_of(args, item, pair) + 1 - start);
-      float* scores = space.scores + pair * space.tokens;
-      const PagePart part = soften(scores, seen, args.scale);
-      weigh_values(space, scores, seen);
-      merge(space, pair, part);
+    if (args.kv_type == KvType::f16) {
+      attend_page<Half>(args, item, visit, item.sequence->pages[page], space);
+    } else {
+      attend_page<float>(args, item, visit, item.sequence->pages[page], space);
     }
   }
   store_outputs(args, item, space);

@@ -162,6 +162,9 @@ HWY_INLINE Four fold(const Lanes& a, const Lanes& b, const Lanes& c, const Lanes
   return hn::Add(hn::ConcatLowerLower(tag, cd, ab), hn::ConcatUpperUpper(tag, cd, ab));
 }
 
+/// GCC would read memory again for each use, and loads are what limits a small tile.
+HWY_INLINE void keep_in_register(Register& value) { asm("" : "+v"(value.raw)); }
+
 /// The registers of one tile of `dot_tile`: as many sums as the register file holds.
 inline constexpr int kTileRows = HWY_TARGET == HWY_AVX3 ? 6 : 3;
 inline constexpr int kTileColumns = HWY_TARGET == HWY_AVX3 ? 4 : 2;
@@ -192,7 +195,8 @@ HWY_INLINE void dot_tile(const float* HWY_RESTRICT x, std::int64_t x_stride,
       }
       HWY_UNROLL(8)
       for (int i = 0; i < Rows; ++i) {
-        const Register xi = load(x + i * x_stride + at);
+        Register xi = load(x + i * x_stride + at);
+        keep_in_register(xi);
         HWY_UNROLL(4)
         for (int j = 0; j < Columns; ++j) {
           sums[i][j].r[part] = hn::MulAdd(xi, wide[j], sums[i][j].r[part]);

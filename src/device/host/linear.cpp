@@ -10,13 +10,13 @@ namespace {
 constexpr std::int64_t kDepthBlock = 1024;
 // Rows of scratch are not a power of two apart, so that they fall into different cache sets.
 constexpr std::int64_t kScratchStride = kDepthBlock + kLaneCount;
-// Weight rows that are widened at once: with kDepthBlock they take 260 KiB, which stay in L2.
-constexpr std::int64_t kPanelRows = 64;
+// Weight rows that are widened at once: with kDepthBlock they take 520 KiB, which stay in L2.
+constexpr std::int64_t kPanelRows = 128;
 constexpr std::int64_t kLeastPanelRows = 16;
 constexpr std::int64_t kColumnStep = 4;
 constexpr std::int64_t kMaxTileRows = 6;
 // Up to so many tiles of rows it is faster to widen in registers again for each tile.
-constexpr std::int64_t kDirectTiles = 2;
+constexpr std::int64_t kDirectTiles = 4;
 
 template <typename W>
 LinearBlock<W> make_block(const LinearArgs& args, std::int64_t row, std::int64_t rows,

@@ -33,10 +33,14 @@ class Ranking {
     count = std::min(count, ids_.size());
     const auto from = ids_.begin() + static_cast<std::ptrdiff_t>(sorted_);
     const auto to = ids_.begin() + static_cast<std::ptrdiff_t>(count);
-    if (to != ids_.end()) {
-      std::nth_element(from, to, ids_.end(), before);
+    if (count < ids_.size() / 16) {
+      std::partial_sort(from, to, ids_.end(), before);  // one pass with a small heap
+    } else {
+      if (to != ids_.end()) {
+        std::nth_element(from, to, ids_.end(), before);
+      }
+      std::sort(from, to, before);
     }
-    std::sort(from, to, before);
     sorted_ = count;
   }
 

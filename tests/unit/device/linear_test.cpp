@@ -71,18 +71,20 @@ TEST(Linear, AgreesWithScalarReference) {
   const std::vector<Shape> shapes = {{1, 1, 1},     {2, 3, 5},      {7, 16, 33},   {13, 17, 4},
                                      {3, 100, 130}, {64, 100, 33},  {20, 768, 70}, {14, 1000, 9},
                                      {5, 1024, 6},  {30, 1025, 67}, {2, 4096, 10}, {40, 2500, 65}};
-  for (const auto& device : equal_devices()) {
-    for (const auto& shape : shapes) {
-      const Problem problem(shape);
-      for (const auto epilogue : {Epilogue::none, Epilogue::relu, Epilogue::add_to_out}) {
-        for (const bool with_bias : {true, false}) {
+  const auto devices = equal_devices();
+  for (const auto& shape : shapes) {
+    const Problem problem(shape);
+    for (const auto epilogue : {Epilogue::none, Epilogue::relu, Epilogue::add_to_out}) {
+      for (const bool with_bias : {true, false}) {
+        auto initial = problem.initial;
+        const auto expected = reference_linear(problem.args(initial, epilogue, with_bias));
+        for (const auto& device : devices) {
           auto out = problem.initial;
-          const auto expected = reference_linear(problem.args(out, epilogue, with_bias));
-          (*device)->linear(device->stream(), problem.args(out, epilogue, with_bias));
-          device->stream().record().wait();
-          expect_close(out, expected,
-                       fmt::format("{} rows, {} in, {} out, epilogue {}", shape.rows, shape.in,
-                                   shape.out, static_cast<int>(epilogue)));
+          device->run(&Device::linear, problem.args(out, epilogue, with_bias));
+          expect_close(
+              out, expected,
+              fmt::format("{} rows, {} in, {} out, epilogue {}, {}", shape.rows, shape.in,
+                          shape.out, static_cast<int>(epilogue), (*device)->description()));
         }
       }
     }
@@ -118,13 +120,13 @@ TEST(Linear, BitsDoNotDependOnTheNumberOfRows) {
   for (const auto& device : equal_devices()) {
     const Problem small({600, 100, 33});
     const auto whole = product(*device, small, Epilogue::relu);
-    for (std::int64_t rows = 1; rows <= 600; rows += rows < 100 ? 1 : 7) {
+    for (std::int64_t rows = 1; rows <= 600; rows += rows < 30 ? 1 : 19) {
       expect_rows_alone(*device, small, (600 - rows) / 2, rows, Epilogue::relu, whole);
     }
     for (const std::int64_t in : {64, 768, 1000, 1023, 1025, 4096}) {
       const Problem problem({70, in, 67});
       const auto sums = product(*device, problem, Epilogue::add_to_out);
-      for (std::int64_t rows = 1; rows <= 70; rows += rows < 28 ? 1 : 5) {
+      for (std::int64_t rows = 1; rows <= 70; rows += rows < 20 ? 1 : 7) {
         expect_rows_alone(*device, problem, 70 - rows, rows, Epilogue::add_to_out, sums);
       }
     }

@@ -303,5 +303,11 @@ TEST_F(RequestReaderTest, ReadsFilesAndNamesThoseItCannot) {
   EXPECT_THAT(failing(folder.path()), AllOf(HasSubstr(folder.path()), HasSubstr("folder")));
 }
 
+TEST_F(RequestReaderTest, TheBundledPromptsAreGood) {
+  const auto list = read_requests(STAGECOACH_SOURCE_DIR "/examples/prompts.jsonl", defaults_, spec_,
+                                  tokenizer_, OnError::stop, log_);
+  EXPECT_GE(list.requests.size(), 12u);
+}
+
 }  // namespace
 }  // namespace stagecoach::job

@@ -54,6 +54,16 @@ TEST(DummyWeights, AnySplitGivesTheSameBytes) {
   }
 }
 
+TEST(DummyWeights, LargeFillsGiveTheSameBytes) {
+  const auto whole = fill(1, "layers/003", kMatrix, 0, 512 * 512);
+  std::vector<Half> joined;
+  for (std::int64_t row = 0; row < 512; ++row) {
+    const auto part = fill(1, "layers/003", kMatrix, row * 512, 512);
+    joined.insert(joined.end(), part.begin(), part.end());
+  }
+  EXPECT_TRUE(joined == whole);
+}
+
 TEST(DummyWeights, SeedGroupAndNameChangeThem) {
   const auto base = fill(1, "layers/000", kMatrix, 0, 64);
   EXPECT_NE(fill(2, "layers/000", kMatrix, 0, 64), base);

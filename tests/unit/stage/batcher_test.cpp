@@ -164,6 +164,19 @@ TEST(Batcher, EntriesComeBySlotAndBlocksHaveTheirOwn) {
   EXPECT_EQ(batcher.alive(), 6);
 }
 
+TEST(Batcher, SpreadsFewSequencesOverTheBlocks) {
+  Inputs inputs;
+  for (int i = 0; i < 5; ++i) {
+    inputs.add(2, 2);
+  }
+  auto batcher = inputs.make(shape_of(4, 1, 3, 100), 100);
+  std::vector<std::size_t> entries;
+  for (std::int32_t block = 0; block < 3; ++block) {
+    entries.push_back(batcher.next_visit(block).value().entries.size());
+  }
+  EXPECT_THAT(entries, ElementsAre(2, 2, 1));
+}
+
 /// A random job, played to its end with every promise watched.
 class RandomJob {
  public:
