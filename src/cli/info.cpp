@@ -150,7 +150,7 @@ void verify(const model::StoreIndex& index) {
     for (const auto& name : differing) {
       fmt::print("differs from its checksum: {}\n", name);
     }
-    throw Error(fmt::format("{} is damaged: {} tensors differ from their checksums, first {}",
+    throw Error(fmt::format("{} is damaged: tensors that differ from their checksums: {}, first {}",
                             index.path, differing.size(), differing.front()));
   }
   fmt::print("every weight matches its checksum\n");

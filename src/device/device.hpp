@@ -164,7 +164,7 @@ class Device {
  public:
   virtual ~Device() = default;
 
-  /// "host, avx3_dl, 2 threads".
+  /// "host, avx512, 2 threads".
   [[nodiscard]] virtual std::string description() const = 0;
   /// Names what decides the bits of a result; ranks with different ones must not work together.
   [[nodiscard]] virtual std::string instruction_set() const = 0;

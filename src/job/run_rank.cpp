@@ -1,7 +1,7 @@
 #include "job/run_rank.hpp"
 
 #include <algorithm>
-#include <cstdio>
+#include <filesystem>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -34,6 +34,17 @@ int stage_threads(const JobConfig& config, const comm::Transport& transport) {
   }
   const bool bound = usable_cpus() < online_cpus() && config.transport == TransportKind::mpi;
   return bound ? usable_cpus() : std::max(1, usable_cpus() / transport.ranks_on_this_host());
+}
+
+/// --overwrite must not empty what the job reads.
+void refuse_to_overwrite_inputs(const JobConfig& config) {
+  for (const auto& input : {config.prompts_path, config.model_path}) {
+    std::error_code missing;
+    if (std::filesystem::equivalent(config.output_path, input, missing) && !missing) {
+      throw ConfigError(fmt::format("--output {} is also an input of the job: choose another file",
+                                    config.output_path));
+    }
+  }
 }
 
 /// One rank of a job, in the order of its life.
@@ -104,6 +115,7 @@ void Rank::read_requests() {
     if (!first()) {
       return;
     }
+    refuse_to_overwrite_inputs(config_);
     if (!model_.tokenizer.vocab_json.empty()) {
       tokenizer_.emplace(model_.tokenizer, model_.spec.vocab);
     }
@@ -200,6 +212,9 @@ void Rank::show_plan() const {
   std::string text;
   for (const auto& bytes : all) {
     text.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  }
+  if (config_.dry_run) {
+    log_.info("configuration {}", to_json(config_));
   }
   log_.info("memory\n{}", text);
   log_.info("{} requests ({} skipped), {} places, KV cache for {} of {} pages wanted a layer",

@@ -44,8 +44,8 @@ class Checkpoint {
   std::map<std::string, CheckpointTensor> tensors_;  ///< by "group/name" of the store
 };
 
-/// vocab.json, merges.txt and special_tokens_map.json (or added_tokens.json) of `folder`; empty where
-/// they do not exist. ConfigError if there is only one of vocab.json and merges.txt.
+/// vocab.json, merges.txt and special_tokens_map.json (or added_tokens.json) of `folder`; empty
+/// where they do not exist. ConfigError if there is only one of vocab.json and merges.txt.
 TokenizerFiles read_tokenizer_files(const std::string& folder);
 
 /// The Hugging Face name, without "model.decoder.", of a store tensor of an OPT model:

@@ -32,8 +32,8 @@ std::string layer_group(std::int64_t layer);
 inline constexpr const char* kEmbeddingGroup = "embedding";
 inline constexpr const char* kHeadGroup = "head";
 
-/// Everything about a store but its weights: plain data, read once through HDF5, after which weights
-/// are read as bytes from the file at `offset_bytes`.
+/// Everything about a store but its weights: plain data, read once through HDF5, after which
+/// weights are read as bytes from the file at `offset_bytes`.
 struct StoreIndex {
   std::string path;
   ModelSpec spec;

@@ -77,6 +77,17 @@ TEST_F(CommandLine, BadOptionsAreOneLineAndExitCodeTwo) {
   expect_refused({"--dummy", "1"}, "--dummy");
 }
 
+TEST_F(CommandLine, NeverOverwritesItsInputs) {
+  for (const auto& input : {prompts_, tiny_.store()}) {
+    const auto size = std::filesystem::file_size(input);
+    const auto end = stagecoach({"run", "--model", tiny_.store(), "--prompts", prompts_, "--output",
+                                 input, "--overwrite", "--threads", "1"});
+    EXPECT_EQ(end.exit_code, 2);
+    EXPECT_THAT(end.err, HasSubstr("is also an input"));
+    EXPECT_EQ(std::filesystem::file_size(input), size);
+  }
+}
+
 TEST_F(CommandLine, AJobThatDoesNotFitIsRefusedWithNumbers) {
   expect_refused({"--device-mem", "8MiB"}, "the job does not fit");
   expect_refused({"--device-mem", "100TiB"}, "free for each of its 1 stages");

@@ -78,7 +78,7 @@ TEST(InfoCommand, VerifyNamesWhatDiffers) {
   }
   EXPECT_THAT(output_of({"--model", path}), HasSubstr("o.weight"));
   EXPECT_THAT(error_of({"--model", path, "--verify"}),
-              HasSubstr("1 tensors differ from their checksums, first layers/001/o.weight"));
+              HasSubstr("tensors that differ from their checksums: 1, first layers/001/o.weight"));
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
+#include <fstream>
 #include <limits>
 
 #include "base/error.hpp"
@@ -197,8 +198,10 @@ TEST(Convert, DummyStoresHoldTheDummyWeights) {
   EXPECT_THAT(verify_store(index, {}), IsEmpty());
 }
 
-/// A checkpoint whose token table is `vocab` x 8 zeros of F32, a hole in the file.
-void write_large_checkpoint(const TempFolder& folder, std::int64_t vocab) {
+/// A checkpoint whose token table is `vocab` x 8 F32 numbers: a hole of zeros in the file, but for
+/// `values` at some elements.
+void write_large_checkpoint(const TempFolder& folder, std::int64_t vocab,
+                            const std::map<std::int64_t, float>& values) {
   auto tensors = small_tensors("", small_value);
   tensors.erase("embed_tokens.weight");
   nlohmann::json header;
@@ -214,10 +217,26 @@ void write_large_checkpoint(const TempFolder& folder, std::int64_t vocab) {
                                    {"shape", {vocab, 8}},
                                    {"data_offsets", {data.size(), data.size() + table_bytes}}};
   const auto path = folder.write("model.safetensors", safetensors_file(header.dump(), data));
-  std::filesystem::resize_file(path, std::filesystem::file_size(path) + table_bytes);
+  const auto table_offset = std::filesystem::file_size(path);
+  std::filesystem::resize_file(path, table_offset + table_bytes);
+  std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+  for (const auto& [element, value] : values) {
+    file.seekp(static_cast<std::streamoff>(table_offset) + element * 4);
+    file.write(reinterpret_cast<const char*>(&value), 4);
+  }
   auto config = nlohmann::json::parse(small_config());
   config["vocab_size"] = vocab;
   static_cast<void>(folder.write("config.json", config.dump()));
+}
+
+/// Element `element` of a stored tensor.
+float stored_value(const StoreIndex& index, const std::string& group, const std::string& name,
+                   std::int64_t element) {
+  std::ifstream file(index.path, std::ios::binary);
+  file.seekg(static_cast<std::streamoff>(index.find(group, name).offset_bytes) + element * 2);
+  Half value;
+  file.read(reinterpret_cast<char*>(&value), 2);
+  return to_float(value);
 }
 
 /// Peak resident bytes of a child process that runs `work`; -1 if it failed.
@@ -244,7 +263,13 @@ TEST(Convert, MemoryStaysBelowTheLargestTensor) {
   const TempFolder folder;
   constexpr std::int64_t kVocab = 19'000'000;
   constexpr std::int64_t kLargestBytes = kVocab * 8 * 2;  // as stored; the source has twice as much
-  write_large_checkpoint(folder, kVocab);
+  // On both sides of the borders of 8 MiB pieces, and at both ends.
+  const std::map<std::int64_t, float> values = {{0, 1.5f},
+                                                {(4 << 20) - 1, 2.5f},
+                                                {4 << 20, -3.0f},
+                                                {(12 << 20) + 7, 4.0f},
+                                                {kVocab * 8 - 1, 0.125f}};
+  write_large_checkpoint(folder, kVocab, values);
   const auto idle = peak_bytes_of_child([] {});
   const auto peak = peak_bytes_of_child(
       [&] { convert_checkpoint(folder.path(), folder.file("model.h5"), false, {}); });
@@ -253,7 +278,14 @@ TEST(Convert, MemoryStaysBelowTheLargestTensor) {
   EXPECT_LT(peak, kLargestBytes * 3 / 2);
   // What the copy itself took is two pieces and change, however large the tensor.
   EXPECT_LT(peak - idle, std::int64_t{100} << 20);
-  EXPECT_EQ(read_store_index(folder.file("model.h5")).spec.vocab, kVocab);
+  const auto index = read_store_index(folder.file("model.h5"));
+  for (const auto& [element, value] : values) {
+    EXPECT_EQ(stored_value(index, "embedding", "token.weight", element), value) << element;
+    if (element > 0) {
+      EXPECT_EQ(stored_value(index, "embedding", "token.weight", element - 2), 0) << element;
+    }
+  }
+  EXPECT_THAT(verify_store(index, {}), IsEmpty());
 }
 
 }  // namespace
