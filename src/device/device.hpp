@@ -14,7 +14,8 @@ namespace stagecoach::device {
 
 class Device;
 
-/// Owns bytes of a device's memory. Must not outlive its Device, nor be freed while a stream uses it.
+/// Owns bytes of a device's memory. Must not outlive its Device, nor be freed while a stream uses
+/// it.
 class Buffer {
  public:
   Buffer() noexcept = default;
@@ -45,15 +46,15 @@ constexpr std::size_t kv_element_bytes(KvType type) { return type == KvType::f16
 
 /// What is done with a product before it is stored.
 enum class Epilogue {
-  none,      ///< out = x W^T + bias
-  relu,      ///< out = max(0, x W^T + bias)
-  add_to_out ///< out += x W^T + bias (the residual connection)
+  none,       ///< out = x W^T + bias
+  relu,       ///< out = max(0, x W^T + bias)
+  add_to_out  ///< out += x W^T + bias (the residual connection)
 };
 
 /// out[rows, out_features] (f32) from x[rows, in_features] (f32) and weight[out_features,
 /// in_features] (f16), all row-major and dense. `bias` may be null. Each output element is the same
-/// bits whatever `rows` is and whichever other rows are there, for any number of threads, and whether
-/// weight rows are given in one call or several.
+/// bits whatever `rows` is and whichever other rows are there, for any number of threads, and
+/// whether weight rows are given in one call or several.
 struct LinearArgs {
   const float* x = nullptr;
   const Half* weight = nullptr;
@@ -66,7 +67,8 @@ struct LinearArgs {
   Epilogue epilogue = Epilogue::none;
 };
 
-/// LayerNorm over the last dimension, two passes in f32 (mean, then the mean square of differences).
+/// LayerNorm over the last dimension, two passes in f32 (mean, then the mean square of
+/// differences).
 struct LayerNormArgs {
   const float* x = nullptr;      ///< [rows, width]
   const Half* weight = nullptr;  ///< [width]
@@ -77,8 +79,8 @@ struct LayerNormArgs {
   float epsilon = 1e-5f;
 };
 
-/// out[i] = token_table[tokens[i]] + position_table[positions[i]], in f32. The tables' row numbers are
-/// final: the caller has added the model's position offset.
+/// out[i] = token_table[tokens[i]] + position_table[positions[i]], in f32. The tables' row numbers
+/// are final: the caller has added the model's position offset.
 struct EmbedArgs {
   std::vector<std::int32_t> tokens{};
   std::vector<std::int32_t> positions{};
@@ -113,7 +115,7 @@ struct AttentionArgs {
   const float* key = nullptr;    ///< [rows, kv_heads, head_dim], likewise
   const float* value = nullptr;  ///< [rows, kv_heads, head_dim], likewise
   std::int64_t row_stride = 0;
-  float* out = nullptr;          ///< [rows, heads * head_dim], dense
+  float* out = nullptr;  ///< [rows, heads * head_dim], dense
   std::int64_t heads = 0;
   std::int64_t kv_heads = 0;
   std::int64_t head_dim = 0;
@@ -125,13 +127,14 @@ struct AttentionArgs {
 
 /// How one row of logits becomes a token (or only logprobs).
 struct SampleSpec {
-  std::int32_t row = 0;           ///< of the logits matrix
-  std::int32_t target = -1;       ///< >= 0: no choice is made, this token is scored (prompt logprobs)
-  double temperature = 0;         ///< 0 = greedy: the highest logit, the lowest id among equals
-  std::int32_t top_k = 0;         ///< 0 = off; among equal logits lower ids come first
-  double top_p = 1;               ///< 1 = off; after top_k, over the renormalised probabilities
-  double uniform = 0;             ///< in [0, 1)
-  std::int32_t num_logprobs = -1; ///< -1: no logprob at all; n >= 0: the chosen one's and the top n
+  std::int32_t row = 0;      ///< of the logits matrix
+  std::int32_t target = -1;  ///< >= 0: no choice is made, this token is scored (prompt logprobs)
+  double temperature = 0;    ///< 0 = greedy: the highest logit, the lowest id among equals
+  std::int32_t top_k = 0;    ///< 0 = off; among equal logits lower ids come first
+  double top_p = 1;          ///< 1 = off; after top_k, over the renormalised probabilities
+  double uniform = 0;        ///< in [0, 1)
+  std::int32_t num_logprobs =
+      -1;  ///< -1: no logprob at all; n >= 0: the chosen one's and the top n
 };
 
 struct SampleResult {
@@ -159,7 +162,8 @@ struct ScratchShape {
 
 /// A processor with memory of its own and about a dozen operations. Operations are enqueued on a
 /// stream that this device made, run in that stream's order, and take their arguments by value; the
-/// memory that they point to must stay until they have run. Calls may come from one thread at a time.
+/// memory that they point to must stay until they have run. Calls may come from one thread at a
+/// time.
 class Device {
  public:
   virtual ~Device() = default;
@@ -187,8 +191,8 @@ class Device {
   virtual void linear(Stream& stream, LinearArgs args) = 0;
   /// Writes K and V of the batch's rows into their pages.
   virtual void store_kv(Stream& stream, AttentionArgs args) = 0;
-  /// One partial result a page, merged in page order, so the bits depend on nothing but the row, its
-  /// sequence and the page size.
+  /// One partial result a page, merged in page order, so the bits depend on nothing but the row,
+  /// its sequence and the page size.
   virtual void attention(Stream& stream, AttentionArgs args) = 0;
   virtual void gather_rows(Stream& stream, GatherRowsArgs args) = 0;
   virtual void sample(Stream& stream, SampleArgs args) = 0;

@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
-#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -36,20 +35,12 @@ std::string read_file(const std::string& path) {
   return text.str();
 }
 
-[[noreturn]] void become(const std::vector<std::string>& command, const Program::Options& options,
-                         const std::string& out, const std::string& err) {
+[[noreturn]] void become(const std::vector<std::string>& command, const std::string& out,
+                         const std::string& err) {
   ::setpgid(0, 0);
   ::dup2(::open("/dev/null", O_RDONLY), 0);
   ::dup2(::open(out.c_str(), O_WRONLY | O_TRUNC), 1);
   ::dup2(::open(err.c_str(), O_WRONLY | O_TRUNC), 2);
-  if (!options.folder.empty() && ::chdir(options.folder.c_str()) != 0) {
-    ::_exit(126);
-  }
-  if (options.file_size_limit >= 0) {
-    const rlimit limit{static_cast<rlim_t>(options.file_size_limit),
-                       static_cast<rlim_t>(options.file_size_limit)};
-    ::setrlimit(RLIMIT_FSIZE, &limit);
-  }
   std::vector<char*> arguments;
   for (const auto& word : command) {
     arguments.push_back(const_cast<char*>(word.c_str()));
@@ -79,16 +70,14 @@ bool is_rank(const std::filesystem::path& process, pid_t group, int rank) {
 
 }  // namespace
 
-Program::Program(const std::vector<std::string>& command) : Program(command, Options()) {}
-
-Program::Program(const std::vector<std::string>& command, const Options& options)
+Program::Program(const std::vector<std::string>& command)
     : out_path_(temporary_file()), err_path_(temporary_file()) {
   pid_ = ::fork();
   if (pid_ < 0) {
     throw std::runtime_error("cannot fork");
   }
   if (pid_ == 0) {
-    become(command, options, out_path_, err_path_);
+    become(command, out_path_, err_path_);
   }
   ::setpgid(pid_, pid_);
 }
@@ -135,18 +124,14 @@ pid_t Program::find_rank(int rank) const {
   return -1;
 }
 
-ProgramEnd run_program(const std::vector<std::string>& command, const Program::Options& options) {
-  Program program(command, options);
+ProgramEnd run_program(const std::vector<std::string>& command) {
+  Program program(command);
   const auto end = program.wait(std::chrono::minutes(2));
   if (!end) {
     ADD_FAILURE() << command.front() << " did not end in two minutes";
     return {};
   }
   return *end;
-}
-
-ProgramEnd run_program(const std::vector<std::string>& command) {
-  return run_program(command, Program::Options());
 }
 
 std::vector<std::string> mpiexec(int ranks) {

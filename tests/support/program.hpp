@@ -18,13 +18,7 @@ struct ProgramEnd {
 /// A child process in a process group of its own; killed with all its children by the destructor.
 class Program {
  public:
-  struct Options {
-    std::string folder;            ///< to start in; empty: here
-    long file_size_limit = -1;     ///< bytes that it may write to a file (RLIMIT_FSIZE); -1: any
-  };
-
   explicit Program(const std::vector<std::string>& command);
-  Program(const std::vector<std::string>& command, const Options& options);
   Program(const Program&) = delete;
   Program& operator=(const Program&) = delete;
   Program(Program&&) = delete;
@@ -48,7 +42,6 @@ class Program {
 
 /// Runs a command to its end; a test failure and exit code -1 if that takes more than two minutes.
 ProgramEnd run_program(const std::vector<std::string>& command);
-ProgramEnd run_program(const std::vector<std::string>& command, const Program::Options& options);
 
 /// The start of a command line that runs `ranks` ranks on this machine, root or not.
 std::vector<std::string> mpiexec(int ranks);
