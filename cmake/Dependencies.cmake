@@ -10,13 +10,6 @@ pkg_check_modules(PCRE2 REQUIRED IMPORTED_TARGET libpcre2-8)
 pkg_check_modules(XXHASH REQUIRED IMPORTED_TARGET libxxhash)
 pkg_check_modules(HWY REQUIRED IMPORTED_TARGET libhwy)
 
-# Debian's dnnl-config asks for OpenCL's development files, which nothing here needs.
-find_library(DNNL_LIBRARY dnnl REQUIRED)
-find_path(DNNL_INCLUDE_DIR oneapi/dnnl/dnnl.hpp REQUIRED)
-add_library(stagecoach_dnnl INTERFACE)
-target_include_directories(stagecoach_dnnl SYSTEM INTERFACE "${DNNL_INCLUDE_DIR}")
-target_link_libraries(stagecoach_dnnl INTERFACE "${DNNL_LIBRARY}")
-
 if(STAGECOACH_WITH_MPI)
   set(MPI_CXX_SKIP_MPICXX TRUE)
   find_package(MPI REQUIRED COMPONENTS C)
@@ -27,4 +20,13 @@ if(STAGECOACH_WITH_CUDA)
   endif()
   enable_language(CUDA)
   find_package(CUDAToolkit 13 REQUIRED)
+endif()
+if(STAGECOACH_BUILD_BENCH)
+  # Only the benchmarks' yardstick. Debian's dnnl-config asks for OpenCL's development files, which
+  # nothing here needs.
+  find_library(DNNL_LIBRARY dnnl REQUIRED)
+  find_path(DNNL_INCLUDE_DIR oneapi/dnnl/dnnl.hpp REQUIRED)
+  add_library(stagecoach_dnnl INTERFACE)
+  target_include_directories(stagecoach_dnnl SYSTEM INTERFACE "${DNNL_INCLUDE_DIR}")
+  target_link_libraries(stagecoach_dnnl INTERFACE "${DNNL_LIBRARY}")
 endif()

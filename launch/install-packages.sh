@@ -2,7 +2,7 @@
 # Installs what building, testing and running Stagecoach needs and this machine lacks.
 #
 #   launch/install-packages.sh         compiler, libraries, MPI, test libraries
-#   launch/install-packages.sh --dev   also clang's formatter, linter and fuzzer, for CI
+#   launch/install-packages.sh --dev   also what CI and benchmarks need
 #
 # Debian 12 and Ubuntu 24.04. Needs root (or sudo) only when something is missing.
 set -euo pipefail
@@ -12,19 +12,18 @@ packages=(
   libopenmpi-dev openmpi-bin
   libhdf5-dev
   libboost-program-options-dev
-  libdnnl-dev
   libhwy-dev
   libspdlog-dev libfmt-dev
   nlohmann-json3-dev
   libpcre2-dev
   libxxhash-dev
-  libgtest-dev libgmock-dev libbenchmark-dev
+  libgtest-dev libgmock-dev
   jq
 )
 # The names are the same on both systems. The fuzzer's runtime carries the version of the default
 # clang: 14 on Debian 12, 18 on Ubuntu 24.04. The formatter is 14 on both: another version formats
 # differently.
-dev_packages=(clang-format-14 clang-tidy-14 clang shellcheck)
+dev_packages=(clang-format-14 clang-tidy-14 clang shellcheck libbenchmark-dev libdnnl-dev)
 
 case ${1:-} in
   '') ;;

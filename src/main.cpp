@@ -50,9 +50,9 @@ int dispatch(Process& process, const Arguments& arguments) {
     std::printf("stagecoach %s\n", STAGECOACH_VERSION);
     return 0;
   }
-  const auto found =
-      std::find_if(kCommands.begin(), kCommands.end(),
-                   [&](const Command& command) { return command.name == arguments[0]; });
+  const auto found = std::find_if(kCommands.begin(), kCommands.end(), [&](const Command& command) {
+    return command.name == arguments[0];
+  });
   if (found == kCommands.end()) {
     throw stagecoach::ConfigError(
         fmt::format("no command {}; 'stagecoach --help' lists them", arguments[0]));

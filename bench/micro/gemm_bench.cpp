@@ -1,6 +1,6 @@
 // Products with f16 weights, beside what oneDNN does with f32 weights that it has repacked before,
-// and beside a loop that only reads the weights. The three alternate, so that noise hits them alike.
-// For a fair avx2 run set ONEDNN_MAX_CPU_ISA=AVX2.
+// and beside a loop that only reads the weights. The three alternate, so that noise hits them
+// alike. For a fair avx2 run set ONEDNN_MAX_CPU_ISA=AVX2.
 #include <benchmark/benchmark.h>
 #include <omp.h>
 

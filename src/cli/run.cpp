@@ -13,8 +13,8 @@ comm::TransportOptions transport_options(double timeout_seconds) {
   return {.timeout = std::chrono::milliseconds(static_cast<std::int64_t>(timeout_seconds * 1e3))};
 }
 
-/// Rank 0 reads the arguments and the ini file, the others take its word: the file may be on rank 0's
-/// machine alone. Nothing after --help.
+/// Rank 0 reads the arguments and the ini file, the others take its word: the file may be on rank
+/// 0's machine alone. Nothing after --help.
 std::optional<job::JobConfig> agree_on_config(comm::Transport& transport,
                                               const std::vector<std::string>& arguments) {
   std::string text;

@@ -28,53 +28,58 @@ po::typed_value<T>* with_default(T value) {
 
 po::options_description job_options() {
   po::options_description group("Model, input and output");
-  group.add_options()
-      ("config", po::value<Text>(), "ini file with any of these options; the command line wins")
-      ("model", po::value<Text>(), "weight store made by 'stagecoach convert'")
-      ("dummy", po::value<Text>(), "SEED: generated weights in place of a store; needs --spec")
-      ("spec", po::value<Text>(), "ini file of configs/models with the shapes of --dummy")
-      ("tokenizer", po::value<Text>(), "folder with vocab.json and merges.txt, instead of the store's")
-      ("prompts", po::value<Text>(), "requests, JSON Lines; - is standard input")
-      ("output", po::value<Text>(), "results, JSON Lines, as they finish; - is standard output")
-      ("overwrite", po::bool_switch(), "replace an existing output")
-      ("ordered", po::bool_switch(), "at the end, also write the results in input order")
-      ("on-error", with_default<Text>("stop"), "what a bad request line does: skip or stop")
-      ("logprobs", po::value<Integer>(), "K: logprobs of the generated tokens and the top K of each")
-      ("prompt-logprobs", po::bool_switch(), "the same for the prompts' tokens")
-      ("dry-run", po::bool_switch(), "show stages and memory, check the requests, then stop")
-      ("log-level", with_default<Text>("info"), "debug, info, warning, error or off");
+  group.add_options()("config", po::value<Text>(),
+                      "ini file with any of these options; the command line wins")(
+      "model", po::value<Text>(), "weight store made by 'stagecoach convert'")(
+      "dummy", po::value<Text>(), "SEED: generated weights in place of a store; needs --spec")(
+      "spec", po::value<Text>(), "ini file of configs/models with the shapes of --dummy")(
+      "tokenizer", po::value<Text>(),
+      "folder with vocab.json and merges.txt, instead of the store's")(
+      "prompts", po::value<Text>(), "requests, JSON Lines; - is standard input")(
+      "output", po::value<Text>(), "results, JSON Lines, as they finish; - is standard output")(
+      "overwrite", po::bool_switch(), "replace an existing output")(
+      "ordered", po::bool_switch(), "at the end, also write the results in input order")(
+      "on-error", with_default<Text>("stop"), "what a bad request line does: skip or stop")(
+      "logprobs", po::value<Integer>(),
+      "K: logprobs of the generated tokens and the top K of each")(
+      "prompt-logprobs", po::bool_switch(), "the same for the prompts' tokens")(
+      "dry-run", po::bool_switch(), "show stages and memory, check the requests, then stop")(
+      "log-level", with_default<Text>("info"), "debug, info, warning, error or off");
   return group;
 }
 
 po::options_description request_options() {
   po::options_description group("Defaults of a request");
-  group.add_options()
-      ("max-new-tokens", with_default<Integer>(32), "tokens to generate at most")
-      ("temperature", with_default<double>(0), "0 is greedy")
-      ("top-k", with_default<Integer>(0), "sample among the K likeliest tokens; 0 is off")
-      ("top-p", with_default<double>(1), "sample among the likeliest tokens of mass P; 1 is off")
-      ("seed", with_default<Text>("0"), "of sampling")
-      ("stop", po::value<std::vector<Text>>()->composing(), "text that ends a request; may come again")
-      ("ignore-eos", po::bool_switch(), "generate on past </s>");
+  group.add_options()("max-new-tokens", with_default<Integer>(32), "tokens to generate at most")(
+      "temperature", with_default<double>(0), "0 is greedy")(
+      "top-k", with_default<Integer>(0), "sample among the K likeliest tokens; 0 is off")(
+      "top-p", with_default<double>(1), "sample among the likeliest tokens of mass P; 1 is off")(
+      "seed", with_default<Text>("0"), "of sampling")("stop",
+                                                      po::value<std::vector<Text>>()->composing(),
+                                                      "text that ends a request; may come again")(
+      "ignore-eos", po::bool_switch(), "generate on past </s>");
   return group;
 }
 
 po::options_description stage_options() {
   po::options_description group("Stages");
-  group.add_options()
-      ("transport", with_default<Text>("auto"), "mpi, loopback (stages are threads), or auto")
-      ("stages", po::value<Integer>(), "with loopback: number of stages (1)")
-      ("layers-per-stage", po::value<Text>(), "like 3,3,2; default: as even as can be")
-      ("gpu-batch-size", with_default<Integer>(32), "sequences in one kernel call")
-      ("num-gpu-batches", with_default<Integer>(1), "GPU batches that share a pass over the weights")
-      ("inner-iterations", po::value<Integer>(), "blocks in flight (1 for one stage, else stages + 1)")
-      ("prefill-piece", with_default<Integer>(512), "prompt tokens that a visit carries at most")
-      ("page-tokens", with_default<Integer>(16), "tokens of a KV page: 16, 32 or 64")
-      ("kv-dtype", with_default<Text>("f16"), "of the KV cache: f16 or f32")
-      ("threads", with_default<Integer>(0), "a stage; 0 shares out this machine's CPUs")
-      ("isa", with_default<Text>("auto"), "widest instructions: auto, avx2 or avx512")
-      ("device-mem", po::value<Text>(), "memory of a stage, like 16GiB (nine tenths of what is free)")
-      ("timeout", with_default<double>(1800), "seconds that a rank waits for a message at most");
+  group.add_options()("transport", with_default<Text>("auto"),
+                      "mpi, loopback (stages are threads), or auto")(
+      "stages", po::value<Integer>(), "with loopback: number of stages (1)")(
+      "layers-per-stage", po::value<Text>(), "like 3,3,2; default: as even as can be")(
+      "gpu-batch-size", with_default<Integer>(32), "sequences in one kernel call")(
+      "num-gpu-batches", with_default<Integer>(1),
+      "GPU batches that share a pass over the weights")(
+      "inner-iterations", po::value<Integer>(),
+      "blocks in flight (1 for one stage, else stages + 1)")(
+      "prefill-piece", with_default<Integer>(512), "prompt tokens that a visit carries at most")(
+      "page-tokens", with_default<Integer>(16), "tokens of a KV page: 16, 32 or 64")(
+      "kv-dtype", with_default<Text>("f16"), "of the KV cache: f16 or f32")(
+      "threads", with_default<Integer>(0), "a stage; 0 shares out this machine's CPUs")(
+      "isa", with_default<Text>("auto"), "widest instructions: auto, avx2 or avx512")(
+      "device-mem", po::value<Text>(),
+      "memory of a stage, like 16GiB (nine tenths of what is free)")(
+      "timeout", with_default<double>(1800), "seconds that a rank waits for a message at most");
   return group;
 }
 
@@ -165,9 +170,9 @@ void read_batch(const Options& options, job::JobConfig& config) {
 void read_transport(const Options& options, int launched_ranks, job::JobConfig& config) {
   using Kind = job::TransportKind;
   const auto automatic = launched_ranks > 1 ? Kind::mpi : Kind::loopback;
-  config.transport = one_of<Kind>(
-      options, "transport",
-      {{"auto", automatic}, {"mpi", Kind::mpi}, {"loopback", Kind::loopback}});
+  config.transport =
+      one_of<Kind>(options, "transport",
+                   {{"auto", automatic}, {"mpi", Kind::mpi}, {"loopback", Kind::loopback}});
   if (options.has("stages")) {
     config.stages = static_cast<int>(options.integer("stages", 1, 4096));
   }
@@ -205,8 +210,8 @@ std::optional<job::JobConfig> read_run_options(const std::vector<std::string>& a
     config.layers_per_stage = parse_list(options->text("layers-per-stage"), "layers-per-stage");
   }
   config.threads = static_cast<int>(options->integer("threads", 0, 4096));
-  config.isa = one_of<Text>(*options, "isa",
-                            {{"auto", "auto"}, {"avx2", "avx2"}, {"avx512", "avx512"}});
+  config.isa =
+      one_of<Text>(*options, "isa", {{"auto", "auto"}, {"avx2", "avx2"}, {"avx512", "avx512"}});
   if (options->has("device-mem")) {
     config.device_mem_bytes = parse_bytes(options->text("device-mem"), "--device-mem");
   }

@@ -59,10 +59,10 @@ void agree_on(comm::Transport& transport, const std::vector<Fact>& facts) {
       const auto expected = first.get_string();
       const auto found = other.get_string();
       if (expected != found) {
-        throw JobRefused(fmt::format("{} has another {} than {}: {} instead of {}",
-                                     transport.describe(rank), fact.name, transport.describe(0),
-                                     found, expected),
-                         2, transport.rank() == 0);
+        throw JobRefused(
+            fmt::format("{} has another {} than {}: {} instead of {}", transport.describe(rank),
+                        fact.name, transport.describe(0), found, expected),
+            2, transport.rank() == 0);
       }
     }
   }

@@ -25,8 +25,8 @@ class JobRefused : public Error {
 };
 
 /// Runs `work` on every rank that calls (all must), waits for all, and throws JobRefused on every
-/// rank if it failed on any: with the lowest such rank's message, and its name where it is not alone.
-/// Failures of the transport, and JobAborted, pass through.
+/// rank if it failed on any: with the lowest such rank's message, and its name where it is not
+/// alone. Failures of the transport, and JobAborted, pass through.
 void agree(comm::Transport& transport, const std::string& what, const std::function<void()>& work);
 
 /// A name and a value that must be the same on all ranks.
@@ -35,8 +35,8 @@ struct Fact {
   std::string value;
 };
 
-/// Throws JobRefused on every rank, naming the first fact, rank and both values that differ from rank
-/// 0's.
+/// Throws JobRefused on every rank, naming the first fact, rank and both values that differ from
+/// rank 0's.
 void agree_on(comm::Transport& transport, const std::vector<Fact>& facts);
 
 }  // namespace stagecoach::job

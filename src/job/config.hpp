@@ -19,26 +19,26 @@ struct JobConfig {
   std::string model_path;                   ///< weight store; empty with dummy weights
   std::optional<std::uint64_t> dummy_seed;  ///< weights from the generator, shapes from dummy_spec
   model::ModelSpec dummy_spec;
-  std::string tokenizer_path;               ///< folder that replaces the store's tokenizer; may be empty
+  std::string tokenizer_path;  ///< folder that replaces the store's tokenizer; may be empty
 
-  std::string prompts_path;                 ///< "-": standard input
-  std::string output_path;                  ///< "-": standard output
+  std::string prompts_path;  ///< "-": standard input
+  std::string output_path;   ///< "-": standard output
   bool overwrite = false;
   bool ordered = false;
   bool skip_bad_requests = false;
   RequestDefaults defaults;
-  std::int32_t num_logprobs = -1;           ///< -1: none
+  std::int32_t num_logprobs = -1;  ///< -1: none
   bool prompt_logprobs = false;
 
   TransportKind transport = TransportKind::loopback;
-  int stages = 1;                           ///< loopback only; with mpi, the number of ranks
+  int stages = 1;  ///< loopback only; with mpi, the number of ranks
   std::vector<std::int64_t> layers_per_stage;
   stage::BatchShape batch;
-  bool inner_iterations_given = false;      ///< else enough to fill the pipeline
+  bool inner_iterations_given = false;  ///< else enough to fill the pipeline
 
-  int threads = 0;                          ///< a stage; 0: this machine's CPUs shared out
+  int threads = 0;  ///< a stage; 0: this machine's CPUs shared out
   std::string isa = "auto";
-  std::size_t device_mem_bytes = 0;         ///< a stage; 0: nine tenths of what is free, shared out
+  std::size_t device_mem_bytes = 0;  ///< a stage; 0: nine tenths of what is free, shared out
   double timeout_seconds = 1800;
   bool dry_run = false;
   std::string log_level = "info";

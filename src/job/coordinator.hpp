@@ -17,7 +17,8 @@
 namespace stagecoach::job {
 
 /// The first stage's control loop: turns requests into visits, gives them to its own engine (which
-/// sends them down the pipeline), takes the tokens that come back, ends sequences and writes results.
+/// sends them down the pipeline), takes the tokens that come back, ends sequences and writes
+/// results.
 ///
 /// Blocks take turns in fixed order. A block's next visit is made when its last one has come back,
 /// never by what came first, so a run repeats exactly.

@@ -24,10 +24,10 @@ void Progress::maybe_report() {
   last_report_ = now;
   const double seconds = seconds_between(start_, now);
   const double finished = static_cast<double>(totals_.requests);
-  const auto left = totals_.requests == 0
-                        ? std::string("unknown")
-                        : format_seconds(seconds * (static_cast<double>(requests_) - finished) /
-                                         finished);
+  const auto left =
+      totals_.requests == 0
+          ? std::string("unknown")
+          : format_seconds(seconds * (static_cast<double>(requests_) - finished) / finished);
   log_.info("{} of {} requests, {:.1f} generated tokens/s, {:.1f} prompt tokens/s, {} left",
             totals_.requests, requests_, static_cast<double>(totals_.generated_tokens) / seconds,
             static_cast<double>(totals_.prompt_tokens) / seconds, left);

@@ -20,18 +20,18 @@ struct RequestDefaults {
 
 /// One line of the input, checked and tokenized.
 struct Request {
-  std::string id;                    ///< text form, unique in the job
-  bool id_is_number = false;         ///< the output writes the id as it came
-  std::optional<std::string> prompt; ///< as given, if it was text
+  std::string id;                           ///< text form, unique in the job
+  bool id_is_number = false;                ///< the output writes the id as it came
+  std::optional<std::string> prompt;        ///< as given, if it was text
   std::vector<std::int32_t> prompt_tokens;  ///< at least one
-  std::int64_t max_new_tokens = 0;   ///< >= 1; already cut so that the sequence fits the context
+  std::int64_t max_new_tokens = 0;  ///< >= 1; already cut so that the sequence fits the context
   double temperature = 0;
   std::int32_t top_k = 0;
   double top_p = 1;
   std::uint64_t seed = 0;
   std::vector<std::string> stop;
   bool ignore_eos = false;
-  std::int64_t line = 0;             ///< 1-based, in the input
+  std::int64_t line = 0;  ///< 1-based, in the input
 };
 
 enum class FinishReason { length, eos, stop };
@@ -45,10 +45,10 @@ struct TokenLogprob {
 
 /// A finished request.
 struct Completion {
-  std::int64_t request = 0;                ///< index in the job's requests
-  std::vector<std::int32_t> tokens;        ///< generated, an ending </s> included
+  std::int64_t request = 0;          ///< index in the job's requests
+  std::vector<std::int32_t> tokens;  ///< generated, an ending </s> included
   FinishReason finish_reason = FinishReason::length;
-  std::vector<TokenLogprob> logprobs;      ///< one a generated token, if asked for
+  std::vector<TokenLogprob> logprobs;         ///< one a generated token, if asked for
   std::vector<TokenLogprob> prompt_logprobs;  ///< of prompt tokens 1 .. n-1, if asked for
 };
 

@@ -33,7 +33,8 @@ std::optional<RunTotals> run_loopback(const JobConfig& config, const Log& log) {
   const auto model = open_model(config);
   AbortSignal abort;
   const comm::TransportOptions options{
-      .timeout = std::chrono::milliseconds(static_cast<std::int64_t>(config.timeout_seconds * 1e3))};
+      .timeout =
+          std::chrono::milliseconds(static_cast<std::int64_t>(config.timeout_seconds * 1e3))};
   comm::LoopbackHub hub(config.stages, options, abort);
   std::vector<StageEnd> ends(static_cast<std::size_t>(config.stages));
   {

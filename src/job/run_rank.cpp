@@ -107,7 +107,7 @@ void Rank::open(const std::function<ModelAccess()>& open_model) {
   agree_on(transport_, {{"version of stagecoach", STAGECOACH_VERSION},
                         {"configuration", hash_to_hex(hash_string(to_json(config_)))},
                         {"model", hash_to_hex(model_.digest)},
-                        {"instruction set", device_->instruction_set()}});
+                        {"arithmetic", device_->instruction_set()}});
 }
 
 void Rank::read_requests() {
@@ -163,8 +163,8 @@ device::ScratchShape Rank::scratch_shape() const {
 }
 
 std::size_t Rank::memory_budget() const {
-  const auto share = available_memory_bytes() /
-                     static_cast<std::size_t>(transport_.ranks_on_this_host());
+  const auto share =
+      available_memory_bytes() / static_cast<std::size_t>(transport_.ranks_on_this_host());
   if (config_.device_mem_bytes == 0) {
     return share / 10 * 9;
   }
@@ -199,11 +199,11 @@ void Rank::plan_memory() {
 
 void Rank::show_plan() const {
   const auto& part = shape_.contents;
-  const auto mine = fmt::format(
-      "stage {} on {} ({}): layers {} to {}{}{}\n{}", transport_.rank(), host_name(),
-      device_->description(), part.first_layer, part.first_layer + part.layers - 1,
-      part.embedding ? ", embedding" : "", part.head ? ", head" : "",
-      stage::format_report(memory_));
+  const auto mine =
+      fmt::format("stage {} on {} ({}): layers {} to {}{}{}\n{}", transport_.rank(), host_name(),
+                  device_->description(), part.first_layer, part.first_layer + part.layers - 1,
+                  part.embedding ? ", embedding" : "", part.head ? ", head" : "",
+                  stage::format_report(memory_));
   const auto all =
       comm::all_gather(transport_, std::as_bytes(std::span(mine)), "the memory reports");
   if (!first()) {
@@ -239,9 +239,8 @@ void Rank::open_output() {
 void Rank::load_weights() {
   agree(transport_, "loading the weights", [&] {
     device_->reserve_scratch(scratch_shape());
-    weights_ = std::make_unique<offload::StageWeights>(shape_.spec, shape_.contents,
-                                                       *model_.weights, *device_, kReaderThreads,
-                                                       nullptr);
+    weights_ = std::make_unique<offload::StageWeights>(
+        shape_.spec, shape_.contents, *model_.weights, *device_, kReaderThreads, nullptr);
   });
 }
 

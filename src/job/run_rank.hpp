@@ -12,9 +12,9 @@
 
 namespace stagecoach::job {
 
-/// One rank's whole part in a job: agrees with the others on what is run, takes its memory, loads its
-/// layers, runs its stage, and returns when every rank is done. Rank 0 reads the requests and writes
-/// the results; its return value has the totals (none after --dry-run).
+/// One rank's whole part in a job: agrees with the others on what is run, takes its memory, loads
+/// its layers, runs its stage, and returns when every rank is done. Rank 0 reads the requests and
+/// writes the results; its return value has the totals (none after --dry-run).
 ///
 /// Whatever stops the job before the first visit is a JobRefused on every rank. Later failures are
 /// thrown where they happen; the caller then ends the other ranks.

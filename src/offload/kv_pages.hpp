@@ -14,8 +14,8 @@ constexpr std::int64_t pages_for(std::int64_t tokens, std::int64_t page_tokens) 
 
 /// The KV cache of a stage: a fixed pool of pages, each K and V of one sequence in one layer for
 /// `page_tokens` tokens, and a table of pages for every (place, layer). Used by the stage's control
-/// thread alone. The pool never grows: admission guarantees that a claim is met, so running out is an
-/// InternalError.
+/// thread alone. The pool never grows: admission guarantees that a claim is met, so running out is
+/// an InternalError.
 class KvPages {
  public:
   /// `memory` holds layers * pages_per_layer pages of `page_bytes`; it must outlive this.
@@ -38,8 +38,8 @@ class KvPages {
 
   std::int64_t page_tokens_;
   std::int64_t layers_;
-  std::vector<std::byte*> free_;                  ///< last in, first out
-  std::vector<std::vector<std::byte*>> tables_;   ///< [place * layers + layer]
+  std::vector<std::byte*> free_;                 ///< last in, first out
+  std::vector<std::vector<std::byte*>> tables_;  ///< [place * layers + layer]
 };
 
 }  // namespace stagecoach::offload

@@ -65,8 +65,9 @@ std::vector<Piece> cut(const std::vector<Placed>& placed) {
   for (const auto& item : placed) {
     const auto size = static_cast<std::uint64_t>(item.tensor.size_bytes());
     for (std::uint64_t first = 0; first < size; first += kPieceBytes) {
-      pieces.push_back({&item, first, static_cast<std::size_t>(std::min<std::uint64_t>(
-                                          kPieceBytes, size - first))});
+      pieces.push_back(
+          {&item, first,
+           static_cast<std::size_t>(std::min<std::uint64_t>(kPieceBytes, size - first))});
     }
   }
   return pieces;
@@ -173,7 +174,8 @@ StageWeights::StageWeights(const model::ModelSpec& spec, const StageContents& co
         reinterpret_cast<const Half*>(buffer_.data() + item.offset_bytes);
   }
   const auto pair = [&](const std::string& group, const std::string& name) {
-    return WeightAndBias{address.at({group, name + ".weight"}), address.at({group, name + ".bias"})};
+    return WeightAndBias{address.at({group, name + ".weight"}),
+                         address.at({group, name + ".bias"})};
   };
   for (std::int64_t i = 0; i < contents.layers; ++i) {
     const auto group = model::layer_group(contents.first_layer + i);

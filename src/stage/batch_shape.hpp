@@ -8,11 +8,11 @@ namespace stagecoach::stage {
 
 /// How sequences are grouped, the same on every stage (FlexGen's words).
 struct BatchShape {
-  std::int64_t gpu_batch_size = 32;  ///< sequences in one kernel call
-  std::int64_t num_gpu_batches = 1;  ///< GPU batches that share one pass over the layers' weights
-  std::int64_t inner_iterations = 1; ///< blocks in flight
-  std::int64_t prefill_piece = 512;  ///< prompt tokens that one visit carries at most
-  std::int64_t page_tokens = 16;     ///< tokens of a KV page: 16, 32 or 64
+  std::int64_t gpu_batch_size = 32;   ///< sequences in one kernel call
+  std::int64_t num_gpu_batches = 1;   ///< GPU batches that share one pass over the layers' weights
+  std::int64_t inner_iterations = 1;  ///< blocks in flight
+  std::int64_t prefill_piece = 512;   ///< prompt tokens that one visit carries at most
+  std::int64_t page_tokens = 16;      ///< tokens of a KV page: 16, 32 or 64
   device::KvType kv_type = device::KvType::f16;
 
   /// Places of one block.
@@ -25,7 +25,8 @@ struct BatchShape {
   [[nodiscard]] std::int64_t max_batch_rows() const { return gpu_batch_size + prefill_piece; }
 };
 
-/// Blocks that keep `stages` stages busy: one a stage and, where there is a wire, one on the way back.
+/// Blocks that keep `stages` stages busy: one a stage and, where there is a wire, one on the way
+/// back.
 constexpr std::int64_t default_inner_iterations(int stages) { return stages == 1 ? 1 : stages + 1; }
 
 }  // namespace stagecoach::stage

@@ -19,10 +19,11 @@ Batcher::Batcher(const BatchShape& shape, std::int64_t page_capacity,
                      "sequence {}", i);
     const auto pages = pages_of(static_cast<std::int64_t>(i));
     if (pages > page_capacity_) {
-      throw ConfigError(fmt::format(
-          "request {} needs {} KV pages a layer, the stages have room for {}: raise --device-mem or "
-          "lower --max-new-tokens",
-          i + 1, pages, page_capacity_));
+      throw ConfigError(
+          fmt::format("request {} needs {} KV pages a layer, the stages have room for {}: raise "
+                      "--device-mem or "
+                      "lower --max-new-tokens",
+                      i + 1, pages, page_capacity_));
     }
   }
 }

@@ -34,16 +34,17 @@ struct TokenOutcome {
 /// Decides what every visit carries: which sequence sits in which place, and how far its prompt has
 /// come. Pure: no clock, no thread, no message; the same inputs and outcomes give the same visits.
 ///
-/// Sequences are admitted in input order, into free places in slot order, when the KV pages that they
-/// may need (prompt and every new token) fit beside the claims of those already admitted, so that a
-/// running job cannot run out. A block takes no more than its share of the unfinished sequences, so
-/// that a job of few requests fills the pipeline too. Prompt tokens, at most `prefill_piece` a visit, go to the sequences of
-/// the block in the order of their admission.
+/// Sequences are admitted in input order, into free places in slot order, when the KV pages that
+/// they may need (prompt and every new token) fit beside the claims of those already admitted, so
+/// that a running job cannot run out. A block takes no more than its share of the unfinished
+/// sequences, so that a job of few requests fills the pipeline too. Prompt tokens, at most
+/// `prefill_piece` a visit, go to the sequences of the block in the order of their admission.
 class Batcher {
  public:
-  /// `page_capacity`: KV pages a layer, the smallest over the stages. ConfigError if a sequence alone
-  /// needs more.
-  Batcher(const BatchShape& shape, std::int64_t page_capacity, std::vector<SequenceInput> sequences);
+  /// `page_capacity`: KV pages a layer, the smallest over the stages. ConfigError if a sequence
+  /// alone needs more.
+  Batcher(const BatchShape& shape, std::int64_t page_capacity,
+          std::vector<SequenceInput> sequences);
 
   /// The next visit of `block`, whose earlier visit must have been completed; none if the block has
   /// nothing to do now. Refills the block's free places first.

@@ -83,19 +83,18 @@ void enqueue_layer(device::Device& device, device::Stream& stream, const model::
   ops.linear(weights.k, workspace.norm, spec.hidden, key, kv_width, stride, Epilogue::none);
   ops.linear(weights.v, workspace.norm, spec.hidden, value, kv_width, stride, Epilogue::none);
 
-  device::AttentionArgs attention{
-      .query = query,
-      .key = key,
-      .value = value,
-      .row_stride = stride,
-      .out = workspace.attention,
-      .heads = spec.heads,
-      .kv_heads = spec.kv_heads,
-      .head_dim = spec.head_dim,
-      .page_tokens = input.page_tokens,
-      .scale = 1.0f / std::sqrt(static_cast<float>(spec.head_dim)),
-      .kv_type = input.kv_type,
-      .sequences = std::move(input.sequences)};
+  device::AttentionArgs attention{.query = query,
+                                  .key = key,
+                                  .value = value,
+                                  .row_stride = stride,
+                                  .out = workspace.attention,
+                                  .heads = spec.heads,
+                                  .kv_heads = spec.kv_heads,
+                                  .head_dim = spec.head_dim,
+                                  .page_tokens = input.page_tokens,
+                                  .scale = 1.0f / std::sqrt(static_cast<float>(spec.head_dim)),
+                                  .kv_type = input.kv_type,
+                                  .sequences = std::move(input.sequences)};
   device.store_kv(stream, attention);
   device.attention(stream, std::move(attention));
   ops.linear(weights.o, workspace.attention, q_width, input.hidden, spec.hidden, spec.hidden,

@@ -30,8 +30,8 @@ struct LayerInput {
   std::vector<device::SequenceRows> sequences;  ///< with this layer's pages
 };
 
-/// Enqueues one decoder layer (pre-norm): attention over the KV pages, then the MLP, each added to the
-/// hidden states. The place to teach another model family's layer.
+/// Enqueues one decoder layer (pre-norm): attention over the KV pages, then the MLP, each added to
+/// the hidden states. The place to teach another model family's layer.
 void enqueue_layer(device::Device& device, device::Stream& stream, const model::ModelSpec& spec,
                    const offload::LayerWeights& weights, const LayerWorkspace& workspace,
                    LayerInput input);

@@ -101,8 +101,8 @@ device::Stream& Engine::stream_of(Resource resource) const {
 }
 
 float* Engine::hidden_rows(std::int32_t ring, std::int64_t first_row) const {
-  return reinterpret_cast<float*>(hidden_memory_.data() + static_cast<std::size_t>(ring) *
-                                                              hidden_buffer_bytes(shape_)) +
+  return reinterpret_cast<float*>(hidden_memory_.data() +
+                                  static_cast<std::size_t>(ring) * hidden_buffer_bytes(shape_)) +
          first_row * shape_.spec.hidden;
 }
 

@@ -24,8 +24,9 @@ namespace stagecoach::stage {
 /// then throw JobAborted.
 class Engine {
  public:
-  /// Takes the stage's buffers from `device`, exactly those of the memory report. Device (whose memory
-  /// the host must be able to address), transport, abort and weights must outlive the engine.
+  /// Takes the stage's buffers from `device`, exactly those of the memory report. Device (whose
+  /// memory the host must be able to address), transport, abort and weights must outlive the
+  /// engine.
   Engine(StageShape shape, std::int64_t kv_pages_per_layer, const offload::StageWeights& weights,
          device::Device& device, comm::Transport& transport, AbortSignal& abort);
   ~Engine();

@@ -34,9 +34,9 @@ std::size_t workspace_bytes(const StageShape& shape) {
 }
 
 std::size_t hidden_buffer_bytes(const StageShape& shape) {
-  return round_up(sizeof(float) *
-                      static_cast<std::size_t>(shape.batch.max_visit_rows() * shape.spec.hidden),
-                  kPageBytes);
+  return round_up(
+      sizeof(float) * static_cast<std::size_t>(shape.batch.max_visit_rows() * shape.spec.hidden),
+      kPageBytes);
 }
 
 MemoryReport plan_memory_with_pages(const StageShape& shape, std::int64_t kv_pages_per_layer,
@@ -56,9 +56,8 @@ MemoryReport plan_memory_with_pages(const StageShape& shape, std::int64_t kv_pag
   return report;
 }
 
-MemoryReport plan_memory(const StageShape& shape, const KvDemand& demand,
-                         std::size_t budget_bytes, std::size_t device_scratch_bytes,
-                         std::size_t staging_bytes) {
+MemoryReport plan_memory(const StageShape& shape, const KvDemand& demand, std::size_t budget_bytes,
+                         std::size_t device_scratch_bytes, std::size_t staging_bytes) {
   const auto with_pages = [&](std::int64_t pages) {
     return plan_memory_with_pages(shape, pages, budget_bytes, device_scratch_bytes, staging_bytes);
   };
@@ -73,8 +72,8 @@ MemoryReport plan_memory(const StageShape& shape, const KvDemand& demand,
         format_bytes(least.total_bytes() - least.lines[0].size_bytes - least.lines[1].size_bytes),
         format_bytes(budget_bytes)));
   }
-  const auto page_row =
-      std::max<std::size_t>(1, kv_page_bytes(shape) * static_cast<std::size_t>(shape.contents.layers));
+  const auto page_row = std::max<std::size_t>(
+      1, kv_page_bytes(shape) * static_cast<std::size_t>(shape.contents.layers));
   const auto spare = static_cast<std::int64_t>((budget_bytes - least.total_bytes()) / page_row);
   return with_pages(std::min(demand.wanted_pages, demand.longest_pages + spare));
 }

@@ -40,9 +40,8 @@ std::size_t hidden_buffer_bytes(const StageShape& shape);
 /// The report of a stage with as many KV pages as the budget allows, at most those wanted.
 /// `device_scratch_bytes` is the device's own, `staging_bytes` what loading the weights takes.
 /// OutOfMemory, with the numbers and what to change, if not even the longest request fits.
-MemoryReport plan_memory(const StageShape& shape, const KvDemand& demand,
-                         std::size_t budget_bytes, std::size_t device_scratch_bytes,
-                         std::size_t staging_bytes);
+MemoryReport plan_memory(const StageShape& shape, const KvDemand& demand, std::size_t budget_bytes,
+                         std::size_t device_scratch_bytes, std::size_t staging_bytes);
 
 /// The same with a given number of pages: after the stages have agreed on the smallest.
 MemoryReport plan_memory_with_pages(const StageShape& shape, std::int64_t kv_pages_per_layer,

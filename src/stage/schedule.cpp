@@ -73,39 +73,58 @@ VisitSchedule Scheduler::next(const Visit& visit) {
   }
   if (!shape_.first()) {
     add(schedule, visit,
-        {.kind = StepKind::receive_hidden, .resource = Resource::receive, .rows = visit_rows,
-         .bytes = hidden_bytes, .writes = {hidden}});
+        {.kind = StepKind::receive_hidden,
+         .resource = Resource::receive,
+         .rows = visit_rows,
+         .bytes = hidden_bytes,
+         .writes = {hidden}});
   }
   for (std::int32_t b = 0; shape_.first() && b < batches; ++b) {
     add(schedule, visit,
-        {.kind = StepKind::embed, .resource = Resource::compute, .gpu_batch = b,
-         .rows = schedule.batches[static_cast<std::size_t>(b)].num_rows, .writes = {hidden}});
+        {.kind = StepKind::embed,
+         .resource = Resource::compute,
+         .gpu_batch = b,
+         .rows = schedule.batches[static_cast<std::size_t>(b)].num_rows,
+         .writes = {hidden}});
   }
   for (std::int32_t layer = 0; layer < shape_.contents.layers; ++layer) {
     for (std::int32_t b = 0; b < batches; ++b) {
       const auto& batch = schedule.batches[static_cast<std::size_t>(b)];
       add(schedule, visit,
-          {.kind = StepKind::layer, .resource = Resource::compute, .layer = layer, .gpu_batch = b,
+          {.kind = StepKind::layer,
+           .resource = Resource::compute,
+           .layer = layer,
+           .gpu_batch = b,
            .rows = batch.num_rows,
            .flops = layer_flops(shape_.spec, batch.num_rows, attended_positions(visit, batch)),
-           .reads = {hidden, kv}, .writes = {hidden, kv, workspace}});
+           .reads = {hidden, kv},
+           .writes = {hidden, kv, workspace}});
     }
   }
   if (!shape_.last()) {
     add(schedule, visit,
-        {.kind = StepKind::send_hidden, .resource = Resource::send, .rows = visit_rows,
-         .bytes = hidden_bytes, .reads = {hidden}});
+        {.kind = StepKind::send_hidden,
+         .resource = Resource::send,
+         .rows = visit_rows,
+         .bytes = hidden_bytes,
+         .reads = {hidden}});
     return schedule;
   }
   for (std::int32_t b = 0; b < batches; ++b) {
     const auto rows = head_rows(visit, schedule.batches[static_cast<std::size_t>(b)]);
     add(schedule, visit,
-        {.kind = StepKind::head, .resource = Resource::compute, .gpu_batch = b, .rows = rows,
+        {.kind = StepKind::head,
+         .resource = Resource::compute,
+         .gpu_batch = b,
+         .rows = rows,
          .flops = 2.0 * static_cast<double>(rows * shape_.spec.hidden * shape_.spec.vocab),
-         .reads = {hidden}, .writes = {workspace, outcomes}});
+         .reads = {hidden},
+         .writes = {workspace, outcomes}});
   }
   add(schedule, visit,
-      {.kind = StepKind::send_tokens, .resource = Resource::send, .rows = visit_rows,
+      {.kind = StepKind::send_tokens,
+       .resource = Resource::send,
+       .rows = visit_rows,
        .reads = {outcomes}});
   return schedule;
 }

@@ -49,7 +49,7 @@ struct Step {
   std::int32_t gpu_batch = -1;  ///< index into VisitSchedule::batches
   std::int64_t rows = 0;
   double flops = 0;
-  std::int64_t bytes = 0;       ///< over the wire
+  std::int64_t bytes = 0;  ///< over the wire
   std::vector<BufferRef> reads{};
   std::vector<BufferRef> writes{};
   /// Steps of other resources that must have ended first. Earlier steps of the same resource always
@@ -84,14 +84,14 @@ struct StageShape {
 /// Hidden buffers of a stage: one received into, one computed in, one sent from.
 inline constexpr std::int32_t kHiddenRing = 3;
 
-/// Entries cut by slot into GPU batches of `gpu_batch_size` places; batches without entries are left
-/// out.
+/// Entries cut by slot into GPU batches of `gpu_batch_size` places; batches without entries are
+/// left out.
 std::vector<GpuBatch> cut_into_batches(const std::vector<VisitEntry>& entries,
                                        std::int64_t gpu_batch_size);
 
-/// Turns a stage's visits, one after the other, into steps: layer by layer, each layer's GPU batches
-/// in turn (the zig-zag order: one pass over a layer serves the whole block). A pure function of the
-/// shape and the visits so far; a step waits only for what it reads or overwrites.
+/// Turns a stage's visits, one after the other, into steps: layer by layer, each layer's GPU
+/// batches in turn (the zig-zag order: one pass over a layer serves the whole block). A pure
+/// function of the shape and the visits so far; a step waits only for what it reads or overwrites.
 class Scheduler {
  public:
   explicit Scheduler(StageShape shape) : shape_(std::move(shape)) {}

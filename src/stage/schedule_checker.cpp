@@ -70,8 +70,7 @@ std::vector<std::string> check_schedule(const std::vector<Step>& steps) {
     }
     for (const auto& earlier : in_order) {
       if (conflict(*earlier.step, step) && !ordered(earlier, checked)) {
-        faults.push_back(
-            fmt::format("nothing orders {} and {}", name(*earlier.step), name(step)));
+        faults.push_back(fmt::format("nothing orders {} and {}", name(*earlier.step), name(step)));
       }
     }
     in_order.push_back(checked);

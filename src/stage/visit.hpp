@@ -16,12 +16,12 @@ struct VisitEntry {
   std::int32_t slot = 0;            ///< place within the block
   std::int32_t first_position = 0;  ///< of the first token; 0 starts a sequence in this place
   std::vector<std::int32_t> tokens;
-  /// The prompt token after the last of `tokens`; -1 when this entry reaches the sequence's end, and
-  /// so gives a new token.
+  /// The prompt token after the last of `tokens`; -1 when this entry reaches the sequence's end,
+  /// and so gives a new token.
   std::int32_t next_prompt_token = -1;
   model::SamplingParams sampling;
-  std::int32_t num_logprobs = -1;   ///< -1: none (see device::SampleSpec)
-  bool prompt_logprobs = false;     ///< score the prompt tokens after each of `tokens`
+  std::int32_t num_logprobs = -1;  ///< -1: none (see device::SampleSpec)
+  bool prompt_logprobs = false;    ///< score the prompt tokens after each of `tokens`
 
   [[nodiscard]] bool samples() const { return next_prompt_token < 0; }
   friend bool operator==(const VisitEntry&, const VisitEntry&);

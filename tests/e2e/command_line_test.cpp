@@ -1,4 +1,5 @@
-// The program as a user meets it, without MPI: exit codes, one-line errors, dry runs, dummy weights.
+// The program as a user meets it, without MPI: exit codes, one-line errors, dry runs, dummy
+// weights.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -29,8 +30,8 @@ class CommandLine : public ::testing::Test {
   CommandLine() { prompts_ = tiny_.folder().write("p.jsonl", testing::mixed_requests(6)); }
 
   ProgramEnd run(const Words& options) {
-    Words words = {"run", "--model", tiny_.store(), "--prompts", prompts_, "--output", output(),
-                   "--threads", "1"};
+    Words words = {"run",      "--model", tiny_.store(), "--prompts", prompts_,
+                   "--output", output(),  "--threads",   "1"};
     words.insert(words.end(), options.begin(), options.end());
     return stagecoach(words);
   }
@@ -129,8 +130,8 @@ TEST_F(CommandLine, DummyWeightsAreTheSameAtLoadAndAsAStoreForEverySplit) {
   const auto store = tiny_.folder().file("dummy.h5");
   ASSERT_EQ(stagecoach({"convert", "--dummy", "7", "--spec", spec, "--to", store}).exit_code, 0);
   const auto with = [&](const Words& model, const std::string& stages) {
-    Words words = {"run", "--prompts", prompts_, "--output", output(), "--overwrite", "--stages",
-                   stages, "--threads", "1", "--logprobs", "2"};
+    Words words = {"run",      "--prompts", prompts_,    "--output", output(),     "--overwrite",
+                   "--stages", stages,      "--threads", "1",        "--logprobs", "2"};
     // Stop strings need a tokenizer, which dummy weights have not.
     words.insert(words.end(), {"--tokenizer", testing::tiny_opt_folder()});
     words.insert(words.end(), model.begin(), model.end());
@@ -147,8 +148,9 @@ TEST_F(CommandLine, DummyWeightsAreTheSameAtLoadAndAsAStoreForEverySplit) {
 
 TEST_F(CommandLine, ReadsStandardInputAndWritesStandardOutput) {
   const auto end = testing::run_program(
-      {"sh", "-c", std::string(STAGECOACH_PROGRAM) + " run --model " + tiny_.store() +
-                       " --prompts - --output - --log-level error --threads 1 < " + prompts_});
+      {"sh", "-c",
+       std::string(STAGECOACH_PROGRAM) + " run --model " + tiny_.store() +
+           " --prompts - --output - --log-level error --threads 1 < " + prompts_});
   EXPECT_EQ(end.exit_code, 0) << end.err;
   EXPECT_EQ(std::count(end.out.begin(), end.out.end(), '\n'), 6);
   EXPECT_EQ(end.err, "");

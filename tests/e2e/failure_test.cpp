@@ -59,15 +59,19 @@ class SmallDisk {
 class Failure : public ::testing::Test {
  protected:
   Words job(const std::string& prompts, const std::string& output) const {
-    return {STAGECOACH_PROGRAM, "run",    "--model",  tiny_.store(), "--prompts", prompts,
-            "--output",         output,   "--threads", "1",          "--device-mem", "256MiB"};
+    return {STAGECOACH_PROGRAM, "run",  "--model",   tiny_.store(), "--prompts",    prompts,
+            "--output",         output, "--threads", "1",           "--device-mem", "256MiB"};
   }
 
   /// Far more work than any of these tests lets be done.
   std::string endless_prompts() const {
     std::string lines;
     for (int i = 0; i < 4000; ++i) {
-      lines += fmt::format(R"({{"id":{},"prompt":"In the beginning","max_new_tokens":60,"ignore_eos":true}})", i) + "\n";
+      lines +=
+          fmt::format(
+              R"({{"id":{},"prompt":"In the beginning","max_new_tokens":60,"ignore_eos":true}})",
+              i) +
+          "\n";
     }
     return tiny_.folder().write("endless.jsonl", lines);
   }
@@ -100,7 +104,8 @@ class Failure : public ::testing::Test {
     return end.value_or(ProgramEnd{});
   }
 
-  /// Whether a process is gone, or dead and only not yet waited for by its parent, within ten seconds.
+  /// Whether a process is gone, or dead and only not yet waited for by its parent, within ten
+  /// seconds.
   static bool ends_soon(pid_t pid) {
     const auto deadline = Clock::now() + kSoon;
     while (Clock::now() < deadline) {
@@ -177,8 +182,9 @@ TEST_F(Failure, AnOutputThatIsAlwaysFull) {
 TEST_F(Failure, AStoreMissingOnOneRank) {
   const testing::TempFolder elsewhere;
   const auto prompts = endless_prompts();
-  Words run = {STAGECOACH_PROGRAM, "run",     "--model",  "tiny-opt.h5",           "--prompts",
-               prompts,            "--output", tiny_.fresh_file("out"), "--threads", "1"};
+  Words run = {STAGECOACH_PROGRAM, "run",   "--model",  "tiny-opt.h5",
+               "--prompts",        prompts, "--output", tiny_.fresh_file("out"),
+               "--threads",        "1"};
   Program program(testing::mpiexec(2) + Words{"-wdir", tiny_.folder().path()} + run +
                   Words{":", "-n", "1", "-wdir", elsewhere.path()} + run);
   const auto end = expect_end_soon(program);
@@ -190,12 +196,15 @@ TEST_F(Failure, AStoreMissingOnOneRank) {
 
 TEST_F(Failure, AnotherModelOnOneRankIsRefused) {
   const testing::TempFolder elsewhere;
-  const auto made = testing::run_program(
-      {STAGECOACH_PROGRAM, "convert", "--dummy", "1", "--spec",
-       STAGECOACH_SOURCE_DIR "/tests/data/tiny-opt-shapes.ini", "--to", elsewhere.file("tiny-opt.h5")});
+  const auto made = testing::run_program({STAGECOACH_PROGRAM, "convert", "--dummy", "1", "--spec",
+                                          STAGECOACH_SOURCE_DIR "/tests/data/tiny-opt-shapes.ini",
+                                          "--to", elsewhere.file("tiny-opt.h5")});
   ASSERT_EQ(made.exit_code, 0) << made.err;
-  Words run = {STAGECOACH_PROGRAM, "run",      "--model", "tiny-opt.h5", "--prompts",
-               endless_prompts(),  "--output", tiny_.fresh_file("out"), "--threads", "1"};
+  Words run = {STAGECOACH_PROGRAM, "run",
+               "--model",          "tiny-opt.h5",
+               "--prompts",        endless_prompts(),
+               "--output",         tiny_.fresh_file("out"),
+               "--threads",        "1"};
   Program program(testing::mpiexec(1) + Words{"-wdir", tiny_.folder().path()} + run +
                   Words{":", "-n", "1", "-wdir", elsewhere.path()} + run);
   const auto end = expect_end_soon(program);

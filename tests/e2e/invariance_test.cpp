@@ -21,7 +21,8 @@ class Invariance : public ::testing::Test {
   }
   static void TearDownTestSuite() { tiny_.reset(); }
 
-  /// Results of the job after `change`; every line has its logprobs in digits that read back exactly.
+  /// Results of the job after `change`; every line has its logprobs in digits that read back
+  /// exactly.
   static Results run(const std::function<void(job::JobConfig&)>& change) {
     const auto output = tiny_->fresh_file("out");
     auto config = testing::tiny_job(*tiny_, prompts_, output);

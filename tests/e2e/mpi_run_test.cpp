@@ -23,10 +23,9 @@ std::vector<std::string> operator+(std::vector<std::string> left,
 class MpiRun : public ::testing::Test {
  protected:
   std::vector<std::string> job(const std::string& prompts, const std::string& output) const {
-    return {STAGECOACH_PROGRAM, "run",       "--model",  tiny_.store(), "--prompts",
-            prompts,            "--output",  output,     "--threads",   "1",
-            "--device-mem",     "512MiB",    "--timeout", "60",         "--logprobs",
-            "3",                "--prompt-logprobs"};
+    return {STAGECOACH_PROGRAM, "run",  "--model",    tiny_.store(), "--prompts",        prompts,
+            "--output",         output, "--threads",  "1",           "--device-mem",     "512MiB",
+            "--timeout",        "60",   "--logprobs", "3",           "--prompt-logprobs"};
   }
 
   std::map<std::string, std::string> loopback(const std::string& prompts) {
@@ -90,9 +89,9 @@ TEST_F(MpiRun, OnlyRankZeroNeedsTheIniFileAndThePrompts) {
   const testing::TempFolder empty;
   static_cast<void>(tiny_.folder().write("job.ini", "max-new-tokens = 3\ngpu-batch-size = 2\n"));
   static_cast<void>(tiny_.folder().write("p.jsonl", testing::mixed_requests(4)));
-  const auto run = std::vector<std::string>{STAGECOACH_PROGRAM, "run",      "--config", "job.ini",
-                                            "--model",          tiny_.store(), "--prompts",
-                                            "p.jsonl",          "--output", "out.jsonl"};
+  const auto run = std::vector<std::string>{
+      STAGECOACH_PROGRAM, "run",       "--config", "job.ini",  "--model",
+      tiny_.store(),      "--prompts", "p.jsonl",  "--output", "out.jsonl"};
   auto command = testing::mpiexec(1) + std::vector<std::string>{"-wdir", tiny_.folder().path()} +
                  run + std::vector<std::string>{":", "-n", "1", "-wdir", empty.path()} + run;
   const auto end = testing::run_program(command);

@@ -44,7 +44,8 @@ class Forward {
     const auto page_bytes = static_cast<std::size_t>(2 * kPageTokens * spec.hidden) *
                             device::kv_element_bytes(kv_type_);
     const auto pages = offload::pages_for(rows, kPageTokens);
-    const auto kv = device_->allocate(page_bytes * static_cast<std::size_t>(pages * spec.layers), "kv");
+    const auto kv =
+        device_->allocate(page_bytes * static_cast<std::size_t>(pages * spec.layers), "kv");
     offload::KvPages table({kv.data(), kv.size_bytes()}, page_bytes, kPageTokens, spec.layers, 1);
     table.extend(0, rows);
     std::vector<float> hidden(static_cast<std::size_t>(rows * spec.hidden));
@@ -171,7 +172,8 @@ TEST(Reference, GreedyTokensAndTextAreItsOwn) {
       same = tokens[t] == greedy[t];
       if (!same) {
         // After a near tie the continuations are different texts.
-        EXPECT_LT(expected.at("top2_margins")[t].get<double>(), 2e-2) << "prompt " << i << " token " << t;
+        EXPECT_LT(expected.at("top2_margins")[t].get<double>(), 2e-2)
+            << "prompt " << i << " token " << t;
       } else {
         EXPECT_NEAR(result.at("logprobs")[t].at("logprob").get<double>(),
                     expected.at("logprobs")[t].get<double>(), 2e-2);

@@ -60,9 +60,11 @@ void expect_same_results(const std::map<std::string, std::string>& results,
     const auto& other = results.at(id);
     if (other != line) {
       const auto [a, b] = std::mismatch(line.begin(), line.end(), other.begin(), other.end());
-      const auto place = static_cast<std::size_t>(std::max<std::ptrdiff_t>(a - line.begin() - 60, 0));
+      const auto place =
+          static_cast<std::size_t>(std::max<std::ptrdiff_t>(a - line.begin() - 60, 0));
       ADD_FAILURE() << "request " << id << " differs at byte " << b - other.begin() << ":\n"
-                    << line.substr(place, 120) << "\n" << other.substr(place, 120);
+                    << line.substr(place, 120) << "\n"
+                    << other.substr(place, 120);
     }
   }
 }

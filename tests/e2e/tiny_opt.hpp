@@ -39,8 +39,8 @@ std::map<std::string, std::string> read_results(const std::string& path);
 void expect_same_results(const std::map<std::string, std::string>& results,
                          const std::map<std::string, std::string>& expected);
 
-/// About `count` requests of every kind that must not depend on how they are run: prompts of 1 to 400
-/// tokens, greedy and sampled, ends by length, </s> and stop strings. One JSON line each.
+/// About `count` requests of every kind that must not depend on how they are run: prompts of 1 to
+/// 400 tokens, greedy and sampled, ends by length, </s> and stop strings. One JSON line each.
 std::string mixed_requests(int count);
 
 }  // namespace stagecoach::testing

@@ -30,8 +30,8 @@ class Program {
   /// Waits for its end; nothing if it has not ended in time.
   [[nodiscard]] std::optional<ProgramEnd> wait(std::chrono::milliseconds at_most);
 
-  /// The process below this one that is MPI rank `rank` of Open MPI, once there is one; -1 after ten
-  /// seconds without.
+  /// The process below this one that is MPI rank `rank` of Open MPI, once there is one; -1 after
+  /// ten seconds without.
   [[nodiscard]] pid_t find_rank(int rank) const;
 
  private:

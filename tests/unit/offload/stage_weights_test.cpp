@@ -80,10 +80,10 @@ TEST_F(StageWeightsTest, LoadsEveryTensorToItsPlace) {
       const auto group = model::layer_group(layer);
       const auto& here = weights.layer(layer);
       const std::vector<const Half*> loaded = {
-          here.attn_norm.weight, here.attn_norm.bias, here.q.weight, here.q.bias,
-          here.k.weight, here.k.bias, here.v.weight, here.v.bias, here.o.weight, here.o.bias,
-          here.mlp_norm.weight, here.mlp_norm.bias, here.up.weight, here.up.bias,
-          here.down.weight, here.down.bias};
+          here.attn_norm.weight, here.attn_norm.bias, here.q.weight,        here.q.bias,
+          here.k.weight,         here.k.bias,         here.v.weight,        here.v.bias,
+          here.o.weight,         here.o.bias,         here.mlp_norm.weight, here.mlp_norm.bias,
+          here.up.weight,        here.up.bias,        here.down.weight,     here.down.bias};
       const auto tensors = model::layer_tensors(spec);
       ASSERT_EQ(tensors.size(), loaded.size());
       for (std::size_t i = 0; i < tensors.size(); ++i) {

@@ -53,7 +53,9 @@ void finish(Batcher& batcher, const Visit& visit, const std::vector<bool>& ends)
 
 BatchShape shape_of(std::int64_t gpu_batch, std::int64_t batches, std::int64_t inner,
                     std::int64_t piece) {
-  return {.gpu_batch_size = gpu_batch, .num_gpu_batches = batches, .inner_iterations = inner,
+  return {.gpu_batch_size = gpu_batch,
+          .num_gpu_batches = batches,
+          .inner_iterations = inner,
           .prefill_piece = piece};
 }
 
@@ -125,7 +127,7 @@ TEST(Batcher, AdmitsOnlyWhatTheUnclaimedPagesHold) {
   Inputs inputs;
   inputs.add(16, 17);  // 32 stored tokens: 2 pages
   inputs.add(16, 17);
-  inputs.add(1, 1);    // 1 page, but it must wait its turn
+  inputs.add(1, 1);  // 1 page, but it must wait its turn
   auto batcher = inputs.make(shape_of(3, 1, 1, 100), 3);
   const auto first = batcher.next_visit(0).value();
   EXPECT_EQ(first.entries.size(), 1u);
@@ -190,9 +192,10 @@ class RandomJob {
     for (int i = 0; i < count; ++i) {
       inputs_.add(static_cast<std::size_t>(pick(1, 90)), pick(1, 20));
       const auto& prompt = inputs_.prompts.back();
-      longest = std::max(longest, offload::pages_for(static_cast<std::int64_t>(prompt.size()) +
-                                                         inputs_.sequences.back().max_new_tokens - 1,
-                                                     shape_.page_tokens));
+      longest =
+          std::max(longest, offload::pages_for(static_cast<std::int64_t>(prompt.size()) +
+                                                   inputs_.sequences.back().max_new_tokens - 1,
+                                               shape_.page_tokens));
     }
     capacity_ = longest + pick(0, 30);
   }

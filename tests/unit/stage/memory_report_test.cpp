@@ -29,8 +29,8 @@ std::size_t line(const MemoryReport& report, const std::string& what) {
 }
 
 TEST(MemoryReport, LinesAreWhatTheModelTakes) {
-  const auto report = plan_memory(shape(2, 0), {.longest_pages = 3, .wanted_pages = 10}, 1u << 30,
-                                  1000, 2000);
+  const auto report =
+      plan_memory(shape(2, 0), {.longest_pages = 3, .wanted_pages = 10}, 1u << 30, 1000, 2000);
   // A page: K and V, 16 tokens, 64 numbers of two bytes; two layers; ten pages a layer.
   EXPECT_EQ(line(report, "KV cache"), 10u * 2 * (2 * 16 * 64 * 2));
   // Three buffers of 32 rows of 64 floats.

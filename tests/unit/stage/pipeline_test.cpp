@@ -28,11 +28,13 @@ Job mixed_job(std::size_t requests) {
 }
 
 testing::VirtualRun run(int stages, std::int64_t inner_iterations, const Job& job, double wire) {
-  const BatchShape shape{.gpu_batch_size = 2, .num_gpu_batches = 2,
-                         .inner_iterations = inner_iterations, .prefill_piece = 64};
-  return testing::run_virtual_pipeline(
-      testing::small_spec(stages * 2), stages, shape, 100000, job.prompts, job.new_tokens,
-      {.compute = unit_cost, .wire = wire, .token_return = wire});
+  const BatchShape shape{.gpu_batch_size = 2,
+                         .num_gpu_batches = 2,
+                         .inner_iterations = inner_iterations,
+                         .prefill_piece = 64};
+  return testing::run_virtual_pipeline(testing::small_spec(stages * 2), stages, shape, 100000,
+                                       job.prompts, job.new_tokens,
+                                       {.compute = unit_cost, .wire = wire, .token_return = wire});
 }
 
 /// Visits made before the last request got its place: until then the job is in its steady state.

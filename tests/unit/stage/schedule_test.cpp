@@ -68,8 +68,8 @@ TEST(Scheduler, AMiddleStageReceivesComputesAndSends) {
   Visit visit;
   visit.entries = {entry(0, 3), entry(2, 1)};
   const auto schedule = scheduler.next(visit);
-  EXPECT_EQ(kinds(schedule), (std::vector<std::string>{"send_plan", "receive_hidden", "layer 0/0",
-                                                       "send_hidden"}));
+  EXPECT_EQ(kinds(schedule),
+            (std::vector<std::string>{"send_plan", "receive_hidden", "layer 0/0", "send_hidden"}));
   EXPECT_EQ(schedule.steps[1].bytes, 4 * 64 * 4);
   EXPECT_EQ(schedule.steps[3].bytes, 4 * 64 * 4);
 }
@@ -104,7 +104,9 @@ TEST(Scheduler, AReceiveWaitsOnlyForTheSendThatFreesItsBuffer) {
 
 /// All steps of a stage over a random-looking job.
 std::vector<Step> steps_of_stage(int stages, int stage) {
-  const BatchShape shape{.gpu_batch_size = 2, .num_gpu_batches = 2, .inner_iterations = stages + 1,
+  const BatchShape shape{.gpu_batch_size = 2,
+                         .num_gpu_batches = 2,
+                         .inner_iterations = stages + 1,
                          .prefill_piece = 5};
   const auto run = testing::run_virtual_pipeline(
       testing::small_spec(4), stages, shape, 100, {3, 9, 1, 14, 5, 2, 8, 1, 1, 20, 4, 4},
@@ -146,8 +148,9 @@ TEST(ScheduleChecker, NamesAnUnorderedPair) {
       step.waits.clear();
     }
   }
-  EXPECT_THAT(check_schedule(steps).at(0),
-              HasSubstr("nothing orders visit 0 step 0 (receive_hidden) and visit 0 step 1 (layer)"));
+  EXPECT_THAT(
+      check_schedule(steps).at(0),
+      HasSubstr("nothing orders visit 0 step 0 (receive_hidden) and visit 0 step 1 (layer)"));
 }
 
 TEST(ScheduleChecker, RefusesAWaitForALaterStep) {

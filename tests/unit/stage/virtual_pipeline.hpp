@@ -12,8 +12,8 @@ namespace stagecoach::testing {
 /// How long things take in a virtual pipeline, in any unit.
 struct VirtualCosts {
   std::function<double(const stage::Step&)> compute;  ///< of a step of Resource::compute
-  double wire = 0;          ///< hidden states from a stage to the next
-  double token_return = 0;  ///< tokens from the last stage to the first
+  double wire = 0;                                    ///< hidden states from a stage to the next
+  double token_return = 0;                            ///< tokens from the last stage to the first
 };
 
 /// When a stage computed.
@@ -27,8 +27,8 @@ struct VirtualStage {
   std::vector<stage::Step> steps;  ///< all that were issued, in order
   std::vector<ComputeSpan> computed;
 
-  /// Time spent computing, and time between the first step and the end of the last of `visits` first
-  /// visits in which nothing was computed.
+  /// Time spent computing, and time between the first step and the end of the last of `visits`
+  /// first visits in which nothing was computed.
   [[nodiscard]] double busy(std::int64_t visits) const;
   [[nodiscard]] double idle(std::int64_t visits) const;
 };
@@ -40,8 +40,8 @@ struct VirtualRun {
 };
 
 /// Runs a job with a clock instead of threads: the real Batcher and the real Schedulers of `stages`
-/// stages, sequences of the given lengths that end only when they have all their tokens. `steps` run
-/// when their resource is free and their waits are over, as the engine would have it.
+/// stages, sequences of the given lengths that end only when they have all their tokens. `steps`
+/// run when their resource is free and their waits are over, as the engine would have it.
 VirtualRun run_virtual_pipeline(const model::ModelSpec& spec, int stages,
                                 const stage::BatchShape& shape, std::int64_t page_capacity,
                                 const std::vector<std::int64_t>& prompt_lengths,

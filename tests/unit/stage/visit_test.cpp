@@ -54,7 +54,8 @@ TEST(Visit, RefusesBytesCutAnywhere) {
 
 TEST(Visit, OutcomesCrossTheWireUnchanged) {
   std::vector<EntryOutcome> outcomes(2);
-  outcomes[0].prompt = {{.token = 5, .logprob = -1.5f, .top_tokens = {1, 2}, .top_logprobs = {-0.25f, -3}}};
+  outcomes[0].prompt = {
+      {.token = 5, .logprob = -1.5f, .top_tokens = {1, 2}, .top_logprobs = {-0.25f, -3}}};
   outcomes[1].sampled = true;
   outcomes[1].chosen = {.token = 77, .logprob = -0.125f, .top_tokens = {}, .top_logprobs = {}};
   const auto back = parse_outcomes(serialize(outcomes));
