@@ -1,3 +1,5 @@
+#include <fmt/format.h>
+
 #include <exception>
 #include <thread>
 #include <vector>
@@ -44,7 +46,8 @@ std::optional<RunTotals> run_loopback(const JobConfig& config, const Log& log) {
         auto& end = ends[static_cast<std::size_t>(rank)];
         try {
           const auto transport = hub.transport(rank);
-          end.totals = run_rank(config, *transport, abort, log, [&] { return model; });
+          const auto rank_log = rank == 0 ? log : log.named(fmt::format("rank {}", rank));
+          end.totals = run_rank(config, *transport, abort, rank_log, [&] { return model; });
         } catch (const JobRefused&) {
           end.failure = std::current_exception();
         } catch (...) {

@@ -1,6 +1,7 @@
 #include "job/run_rank.hpp"
 
 #include <algorithm>
+#include <chrono>
 #include <filesystem>
 #include <memory>
 #include <utility>
@@ -237,11 +238,16 @@ void Rank::open_output() {
 }
 
 void Rank::load_weights() {
+  const auto start = std::chrono::steady_clock::now();
   agree(transport_, "loading the weights", [&] {
     device_->reserve_scratch(scratch_shape());
     weights_ = std::make_unique<offload::StageWeights>(
         shape_.spec, shape_.contents, *model_.weights, *device_, kReaderThreads, nullptr);
   });
+  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+  const auto bytes = offload::StageWeights::size_bytes(shape_.spec, shape_.contents);
+  log_.info("loaded {} of weights in {:.2f} s, {}/s", format_bytes(bytes), seconds.count(),
+            format_bytes(static_cast<std::size_t>(static_cast<double>(bytes) / seconds.count())));
 }
 
 std::optional<RunTotals> Rank::run() {
