@@ -61,7 +61,7 @@ void Coordinator::run() {
   }
   auto end = std::make_shared<stage::Visit>();
   end->last = true;
-  engine_.issue(std::move(end));
+  engine_.issue(end);
   engine_.finish();
 }
 
@@ -75,9 +75,9 @@ bool Coordinator::start_visit(std::int32_t block) {
       sequence_state(batcher_.sequence_at(block, entry.slot));
     }
   }
-  auto shared = std::make_shared<const stage::Visit>(std::move(*visit));
+  const auto shared = std::make_shared<const stage::Visit>(std::move(*visit));
   in_flight_[static_cast<std::size_t>(block)] = shared;
-  engine_.issue(std::move(shared));
+  engine_.issue(shared);
   return true;
 }
 

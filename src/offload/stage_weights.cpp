@@ -93,6 +93,7 @@ class Loader {
   void run(int threads) {
     {
       std::vector<std::jthread> readers;
+      readers.reserve(static_cast<std::size_t>(threads));
       for (int i = 0; i < threads; ++i) {
         readers.emplace_back([this] { read_pieces(); });
       }

@@ -110,7 +110,7 @@ std::int64_t Engine::place_of(std::int32_t block, std::int32_t slot) const {
   return block * shape_.batch.block() + slot;
 }
 
-void Engine::issue(std::shared_ptr<const Visit> visit) {
+void Engine::issue(const std::shared_ptr<const Visit>& visit) {
   abort_.throw_if_raised();
   if (visit->last) {
     if (!shape_.last()) {
@@ -238,7 +238,7 @@ void Engine::head(const Step& step, const InFlight& flight) {
     const auto& entry = flight.visit->entries[static_cast<std::size_t>(i)];
     const auto rows = static_cast<std::int32_t>(entry.tokens.size());
     for (std::int32_t r = 0; entry.prompt_logprobs && r + 1 < rows; ++r) {
-      add(i, row + r, score_spec(entry, entry.tokens[static_cast<std::size_t>(r + 1)]));
+      add(i, row + r, score_spec(entry, entry.tokens[static_cast<std::size_t>(r) + 1]));
     }
     if (entry.samples()) {
       add(i, row + rows - 1, sample_spec(entry));

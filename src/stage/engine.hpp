@@ -37,7 +37,7 @@ class Engine {
 
   /// Issues a visit's steps. Blocks only while the ring of hidden buffers is full, that is at most
   /// kHiddenRing visits run ahead. A `last` visit is only passed on.
-  void issue(std::shared_ptr<const Visit> visit);
+  void issue(const std::shared_ptr<const Visit>& visit);
 
   /// Returns when every issued step has run.
   void finish();
