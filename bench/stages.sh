@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Two stages on two cores against one stage on one core: the whole job, dummy weights, one thread a
-# stage. Runs of both kinds take turns; prints every run, the medians and their ratio.
+# stage. The limit is what the two cores give to two jobs that have nothing to do with each other.
+# Runs of all kinds take turns; prints every run, the medians and their ratios.
 #
 #   bench/stages.sh [REPEATS] [options of run]      e.g. bench/stages.sh 5 --gpu-batch-size 16
 set -euo pipefail
@@ -14,17 +15,17 @@ stagecoach=$(find_stagecoach)
 work=$(mktemp -d)
 trap 'rm -rf -- "$work"' EXIT
 
-# 96 requests of 16 to 79 prompt tokens and 24 new ones.
+# 288 requests of 16 to 79 prompt tokens and 24 new ones.
 awk 'BEGIN {
-  for (i = 0; i < 96; ++i) {
+  for (i = 0; i < 288; ++i) {
     printf "{\"id\":%d,\"max_new_tokens\":24,\"ignore_eos\":true,\"prompt_token_ids\":[2", i
-    for (t = 1; t < 16 + (i * 29) % 64; ++t) printf ",%d", 3 + (i * 131 + t * 17) % 8000
+    for (t = 1; t < 16 + (i * 29) % 64; ++t) printf ",%d", 3 + (i * 131 + t * 17) % 4000
     print "]}"
   }
 }' >"$work/prompts.jsonl"
 
 job=(run --dummy 1 --spec bench/data/stages.ini --prompts "$work/prompts.jsonl" --overwrite
-  --threads 1 --gpu-batch-size 8 --num-gpu-batches 1 --prefill-piece 64 "$@")
+  --threads 1 --gpu-batch-size 8 --num-gpu-batches 1 --prefill-piece 16 "$@")
 
 # Prints generated tokens a second.
 measure() {
@@ -49,19 +50,32 @@ two_threads() {
   measure "$stagecoach" "${job[@]}" --output "$work/threads.jsonl" --stages 2
 }
 
+# Both of two one-stage jobs at once, each on a core of its own: their tokens a second together.
+two_jobs() {
+  local core
+  for core in 0 1; do
+    taskset --cpu-list "$core" "$stagecoach" "${job[@]}" --output "$work/job$core.jsonl" \
+      --inner-iterations 3 >"$work/log$core" 2>&1 &
+  done
+  wait
+  sed -n 's/.* \([0-9.]*\) generated tokens\/s$/\1/p' "$work/log0" "$work/log1" |
+    awk '{ sum += $1 } END { print sum }'
+}
+
 median() {
   sort -g "$1" | awk '{ v[NR] = $1 } END { print (v[int((NR + 1) / 2)] + v[int(NR / 2) + 1]) / 2 }'
 }
 
 for ((i = 1; i <= repeats; ++i)); do
-  one_stage | tee -a "$work/one" | sed "s/^/run $i: one stage, one core         /"
-  two_ranks | tee -a "$work/mpi" | sed "s/^/run $i: two MPI ranks, two cores    /"
-  two_threads | tee -a "$work/loopback" | sed "s/^/run $i: two threads, two cores      /"
+  one_stage | tee -a "$work/one" | sed "s/^/run $i: one stage, one core           /"
+  two_ranks | tee -a "$work/mpi" | sed "s/^/run $i: two MPI ranks, two cores      /"
+  two_jobs | tee -a "$work/limit" | sed "s/^/run $i: two independent jobs          /"
+  two_threads | tee -a "$work/loopback" | sed "s/^/run $i: two threads, two cores        /"
 done
 sort "$work/one.jsonl" | cmp - <(sort "$work/two.jsonl") && echo "the results are the same bytes"
 
 one=$(median "$work/one")
-for kind in mpi loopback; do
+for kind in mpi loopback limit; do
   two=$(median "$work/$kind")
   echo "$kind: $two generated tokens/s against $one, ratio $(awk "BEGIN { printf \"%.2f\", $two / $one }")"
 done

@@ -12,6 +12,7 @@ cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.."
 
 jobs=$(nproc)
 fuzz_seconds=5
+unit_programs=(base_test model_test device_test comm_test offload_test stage_test job_test cli_test)
 # Test programs whose subject has threads; and whole jobs with their stages as threads.
 tsan_programs=(base_test comm_test device_test offload_test stage_test job_test)
 tsan_jobs=(invariance_test --gtest_filter='*.NumberOfStages')
@@ -93,7 +94,7 @@ test_main() {
 }
 
 test_asan() {
-  build asan
+  build asan --target "${unit_programs[@]}"
   run_ctest asan --label-regex unit
 }
 

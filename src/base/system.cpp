@@ -9,6 +9,7 @@
 #include <fstream>
 #include <initializer_list>
 #include <limits>
+#include <numeric>
 #include <optional>
 #include <sstream>
 #include <string_view>
@@ -106,16 +107,22 @@ std::string host_name() {
   return name;
 }
 
-int usable_cpus() {
+std::vector<int> usable_cpus() {
+  std::vector<int> cpus;
   cpu_set_t set;
   CPU_ZERO(&set);
-  if (::sched_getaffinity(0, sizeof(set), &set) != 0) {
-    return online_cpus();
+  if (::sched_getaffinity(0, sizeof(set), &set) == 0) {
+    for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
+      if (CPU_ISSET(cpu, &set)) {
+        cpus.push_back(cpu);
+      }
+    }
+  } else {  // more CPUs than a cpu_set_t holds
+    cpus.resize(static_cast<std::size_t>(std::max(1L, ::sysconf(_SC_NPROCESSORS_ONLN))));
+    std::iota(cpus.begin(), cpus.end(), 0);
   }
-  return std::max(1, CPU_COUNT(&set));
+  return cpus;
 }
-
-int online_cpus() { return std::max(1, static_cast<int>(::sysconf(_SC_NPROCESSORS_ONLN))); }
 
 std::size_t available_memory_bytes(const std::string& root) {
   std::size_t available = kUnlimited;

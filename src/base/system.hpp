@@ -2,17 +2,15 @@
 
 #include <cstddef>
 #include <string>
+#include <vector>
 
 namespace stagecoach {
 
 /// This machine's name.
 std::string host_name();
 
-/// CPUs that this process may run on (its affinity mask).
-int usable_cpus();
-
-/// CPUs of the machine that are online.
-int online_cpus();
+/// Numbers of the CPUs that this process may run on (its affinity mask); at least one.
+std::vector<int> usable_cpus();
 
 /// Bytes of DRAM that this process can still take: MemAvailable, or less where a cgroup (v1 or v2)
 /// limits it. A cgroup's page cache counts as free: the kernel gives it up before it refuses

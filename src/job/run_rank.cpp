@@ -18,6 +18,7 @@
 #include "job/coordinator.hpp"
 #include "job/request_reader.hpp"
 #include "job/result_writer.hpp"
+#include "job/thread_share.hpp"
 #include "offload/kv_pages.hpp"
 #include "stage/engine.hpp"
 #include "stage/memory_report.hpp"
@@ -27,15 +28,6 @@ namespace stagecoach::job {
 namespace {
 
 constexpr int kReaderThreads = 4;
-
-/// CPUs for one stage: those it is bound to, or its share of the machine's.
-int stage_threads(const JobConfig& config, const comm::Transport& transport) {
-  if (config.threads > 0) {
-    return config.threads;
-  }
-  const bool bound = usable_cpus() < online_cpus() && config.transport == TransportKind::mpi;
-  return bound ? usable_cpus() : std::max(1, usable_cpus() / transport.ranks_on_this_host());
-}
 
 /// --overwrite must not empty what the job reads.
 void refuse_to_overwrite_inputs(const JobConfig& config) {
@@ -95,10 +87,10 @@ class Rank {
 };
 
 void Rank::open(const std::function<ModelAccess()>& open_model) {
+  const int threads = config_.threads > 0 ? config_.threads : share_cpus(transport_);
   agree(transport_, "opening the model", [&] {
     model_ = open_model();
-    device_ = device::make_host_device(
-        {.threads = stage_threads(config_, transport_), .isa = config_.isa}, abort_);
+    device_ = device::make_host_device({.threads = threads, .isa = config_.isa}, abort_);
     const auto parts =
         stage::partition_layers(model_.spec.layers, transport_.size(), config_.layers_per_stage);
     shape_ = {.spec = model_.spec,

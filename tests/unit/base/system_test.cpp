@@ -1,10 +1,12 @@
 #include "base/system.hpp"
 
 #include <gtest/gtest.h>
+#include <sched.h>
 
 #include <algorithm>
 #include <filesystem>
 #include <map>
+#include <thread>
 #include <vector>
 
 #include "support/temp_folder.hpp"
@@ -120,9 +122,18 @@ TEST(AvailableMemory, OfThisMachineIsPlausible) {
   EXPECT_LT(available_memory_bytes(), std::size_t{1} << 50);
 }
 
-TEST(System, CountsCpus) {
-  EXPECT_GE(usable_cpus(), 1);
-  EXPECT_GE(online_cpus(), usable_cpus());
+TEST(System, ListsTheCpusOfItsAffinityMask) {
+  const auto before = usable_cpus();
+  ASSERT_GE(before.size(), 1u);
+  cpu_set_t one;
+  CPU_ZERO(&one);
+  CPU_SET(before.back(), &one);
+  std::vector<int> bound;
+  std::thread([&] {
+    ::sched_setaffinity(0, sizeof(one), &one);
+    bound = usable_cpus();
+  }).join();
+  EXPECT_EQ(bound, std::vector{before.back()});
 }
 
 TEST(System, KnowsItsName) { EXPECT_FALSE(host_name().empty()); }
