@@ -41,22 +41,22 @@ void attention(benchmark::State& state, std::int64_t sequences, std::int64_t row
     }
     args.sequences.push_back(sequence);
   }
-  double ours = 1e9;
-  double reading = 1e9;
+  Median ours;
+  Median reading;
   for (auto _ : state) {
-    ours = std::min(ours, seconds_of([&] {
-                      fixture.device->attention(*fixture.stream, args);
-                      fixture.finish();
-                    }));
-    reading =
-        std::min(reading, seconds_of([&] { benchmark::DoNotOptimize(read_all(cache.bytes())); }));
+    ours.add(seconds_of([&] {
+      fixture.device->attention(*fixture.stream, args);
+      fixture.finish();
+    }));
+    reading.add(seconds_of([&] { benchmark::DoNotOptimize(read_all(cache.bytes())); }));
   }
   const auto bytes = static_cast<double>(cache.bytes().size());
-  state.counters["GB/s"] = bytes / ours * 1e-9;
-  state.counters["reading"] = bytes / reading * 1e-9;
-  state.counters["to_reading"] = reading / ours;
-  state.counters["GFLOP/s"] =
-      4.0 * static_cast<double>(sequences * rows * kHeads * kHeadDim * context) / ours * 1e-9;
+  state.counters["GB/s"] = bytes / ours.value() * 1e-9;
+  state.counters["reading"] = bytes / reading.value() * 1e-9;
+  state.counters["to_reading"] = reading.value() / ours.value();
+  state.counters["GFLOP/s"] = 4.0 *
+                              static_cast<double>(sequences * rows * kHeads * kHeadDim * context) /
+                              ours.value() * 1e-9;
 }
 
 void decode(benchmark::State& state) { attention(state, 16, 1, 1024); }

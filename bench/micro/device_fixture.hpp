@@ -1,7 +1,7 @@
 #pragma once
 
-#include <time.h>
-
+#include <algorithm>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -55,19 +55,27 @@ class Numbers {
   AlignedMemory memory_;
 };
 
-/// Processor seconds of this process that `work` takes: with one computing thread its time on a
-/// machine that nobody else uses.
+/// Wall-clock seconds that `work` takes.
 template <typename Work>
 double seconds_of(Work&& work) {
-  const auto now = [] {
-    timespec time{};
-    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
-    return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
-  };
-  const double start = now();
+  const auto start = std::chrono::steady_clock::now();
   work();
-  return now() - start;
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
+
+/// The median of repeated measurements of one thing.
+class Median {
+ public:
+  void add(double seconds) { all_.push_back(seconds); }
+  [[nodiscard]] double value() const {
+    auto sorted = all_;
+    std::sort(sorted.begin(), sorted.end());
+    return sorted.empty() ? 0 : sorted[sorted.size() / 2];
+  }
+
+ private:
+  std::vector<double> all_;
+};
 
 /// Reads every byte once (eight sums, so that only memory limits it): the yardstick of what is
 /// bound by memory.

@@ -56,26 +56,24 @@ void products(benchmark::State& state, const std::string& isa) {
   const Numbers<float> out(kMaxRows * kFeatures);
   const Numbers<float> reference_out(kMaxRows * kFeatures);
   Prepacked reference(rows, x.data(), reference_out.data());
-  double ours = 1e9;
-  double onednn = 1e9;
-  double reading = 1e9;
+  Median ours;
+  Median onednn;
+  Median reading;
   for (auto _ : state) {
-    ours =
-        std::min(ours, seconds_of([&] {
-                   fixture.device->linear(
-                       *fixture.stream, {x.data(), weight.data(), nullptr, out.data(), rows,
-                                         kFeatures, kFeatures, kFeatures, device::Epilogue::none});
-                   fixture.finish();
-                 }));
-    onednn = std::min(onednn, seconds_of([&] { reference.run(); }));
-    reading =
-        std::min(reading, seconds_of([&] { benchmark::DoNotOptimize(read_all(weight.bytes())); }));
+    ours.add(seconds_of([&] {
+      fixture.device->linear(*fixture.stream,
+                             {x.data(), weight.data(), nullptr, out.data(), rows, kFeatures,
+                              kFeatures, kFeatures, device::Epilogue::none});
+      fixture.finish();
+    }));
+    onednn.add(seconds_of([&] { reference.run(); }));
+    reading.add(seconds_of([&] { benchmark::DoNotOptimize(read_all(weight.bytes())); }));
   }
   const double flops = 2.0 * static_cast<double>(rows * kFeatures * kFeatures);
-  state.counters["GFLOP/s"] = flops / ours * 1e-9;
-  state.counters["oneDNN"] = flops / onednn * 1e-9;
-  state.counters["to_oneDNN"] = onednn / ours;
-  state.counters["to_reading"] = reading / ours;
+  state.counters["GFLOP/s"] = flops / ours.value() * 1e-9;
+  state.counters["oneDNN"] = flops / onednn.value() * 1e-9;
+  state.counters["to_oneDNN"] = onednn.value() / ours.value();
+  state.counters["to_reading"] = reading.value() / ours.value();
 }
 
 void register_all() {
