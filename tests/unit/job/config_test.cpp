@@ -34,8 +34,13 @@ std::string refusal(const std::function<void(JobConfig&)>& spoil) {
 TEST(JobConfig, CrossesTheWireUnchanged) {
   auto config = valid();
   config.dummy_seed = 0xffffffffffffffffull;
-  config.dummy_spec.layers = 3;
-  config.dummy_spec.name = "dummy";
+  config.dummy_spec = model::spec_from_settings({{"layers", "3"},
+                                                 {"hidden", "64"},
+                                                 {"heads", "4"},
+                                                 {"ffn", "128"},
+                                                 {"vocab", "100"},
+                                                 {"max_positions", "32"}},
+                                                "here");
   config.tokenizer_path = "tok";
   config.overwrite = config.ordered = config.skip_bad_requests = true;
   config.defaults = {.max_new_tokens = 7,
