@@ -30,7 +30,7 @@ class MpiSession {
  private:
   int rank_ = 0;
   int size_ = 1;
-  int exceptions_ = 0;  ///< in flight when the session was made
+  [[maybe_unused]] int exceptions_ = 0;  ///< in flight when the session was made
 };
 
 /// Over a duplicate of MPI_COMM_WORLD, errors returned and checked. Waits poll with a back-off, so
