@@ -47,7 +47,8 @@ std::optional<RunTotals> run_loopback(const JobConfig& config, const Log& log) {
         try {
           const auto transport = hub.transport(rank);
           const auto rank_log = rank == 0 ? log : log.named(fmt::format("rank {}", rank));
-          end.totals = run_rank(config, *transport, abort, rank_log, [&] { return ModelAccess(model); });
+          end.totals =
+              run_rank(config, *transport, abort, rank_log, [&] { return ModelAccess(model); });
         } catch (const JobRefused&) {
           end.failure = std::current_exception();
         } catch (...) {
