@@ -25,7 +25,10 @@ awk 'BEGIN {
 }' >"$work/prompts.jsonl"
 
 job=(run --dummy 1 --spec bench/data/stages.ini --prompts "$work/prompts.jsonl" --overwrite
-  --threads 1 --gpu-batch-size 8 --num-gpu-batches 1 --prefill-piece 16 "$@")
+  --threads 1 --num-gpu-batches 1 "$@")
+# The program takes an option once, so a default is left out where the caller gives another value.
+[[ " $* " == *" --gpu-batch-size "* ]] || job+=(--gpu-batch-size 8)
+[[ " $* " == *" --prefill-piece "* ]] || job+=(--prefill-piece 64)
 
 # Prints generated tokens a second.
 measure() {
