@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "stage/schedule.hpp"
+#include "stage/step.hpp"
 
 namespace stagecoach::stage {
 

@@ -1,0 +1,94 @@
+#include "stage/policy.hpp"
+
+#include <fmt/ranges.h>
+
+#include <array>
+#include <cmath>
+#include <sstream>
+#include <utility>
+
+#include "base/error.hpp"
+
+namespace stagecoach::stage {
+namespace {
+
+constexpr std::array<std::pair<ScheduleKind, const char*>, 4> kSchedules = {
+    {{ScheduleKind::rolling, "rolling"},
+     {ScheduleKind::zigzag, "zigzag"},
+     {ScheduleKind::row, "row"},
+     {ScheduleKind::flexgen, "flexgen"}}};
+
+void check_pair(double device, double cpu, const char* what) {
+  const bool good = std::isfinite(device) && std::isfinite(cpu) && device >= 0 && cpu >= 0 &&
+                    device + cpu <= 100 + 1e-9;
+  if (!good) {
+    throw ConfigError(
+        fmt::format("--percent: {} on device {} and CPU {}: both must be 0 to 100, and their sum at "
+                    "most 100 (the rest is on disk)",
+                    what, device, cpu));
+  }
+}
+
+}  // namespace
+
+Percent parse_percent(const std::string& text, const std::string& flag) {
+  std::array<double, 6> numbers{};
+  std::istringstream in(text);
+  std::size_t count = 0;
+  for (double number = 0; in >> number; ++count) {
+    if (count < numbers.size()) {
+      numbers[count] = number;
+    }
+  }
+  if (!in.eof() || count != numbers.size()) {
+    throw ConfigError(fmt::format(
+        "{} {}: must be six numbers: weights, cache and activations, each on device and CPU", flag,
+        text));
+  }
+  return {numbers[0], numbers[1], numbers[2], numbers[3], numbers[4], numbers[5]};
+}
+
+std::string format_percent(const Percent& percent) {
+  return fmt::format("{:g} {:g} {:g} {:g} {:g} {:g}", percent.weights_device, percent.weights_cpu,
+                     percent.cache_device, percent.cache_cpu, percent.hidden_device,
+                     percent.hidden_cpu);
+}
+
+void validate(const Policy& policy) {
+  const auto& percent = policy.percent;
+  check_pair(percent.weights_device, percent.weights_cpu, "weights");
+  check_pair(percent.cache_device, percent.cache_cpu, "cache");
+  check_pair(percent.hidden_device, percent.hidden_cpu, "activations");
+  if (policy.weight_buffers < 0 || policy.weight_buffers > 64) {
+    throw ConfigError("--weight-buffers: must be 1 to 64, or 0 for 2 or 3");
+  }
+  const bool spills = percent.cache().disk() > 1e-9 || percent.hidden().disk() > 1e-9;
+  if (spills && policy.offload_dir.empty()) {
+    throw ConfigError(
+        fmt::format("--percent {}: puts cache or activations on disk: give a folder with "
+                    "--offload-dir",
+                    format_percent(percent)));
+  }
+}
+
+ScheduleKind parse_schedule(const std::string& text, const std::string& flag) {
+  std::vector<std::string> names;
+  for (const auto& [kind, name] : kSchedules) {
+    if (text == name) {
+      return kind;
+    }
+    names.emplace_back(name);
+  }
+  throw ConfigError(fmt::format("{} {}: must be one of {}", flag, text, fmt::join(names, ", ")));
+}
+
+std::string to_string(ScheduleKind kind) {
+  for (const auto& [known, name] : kSchedules) {
+    if (known == kind) {
+      return name;
+    }
+  }
+  return "?";
+}
+
+}  // namespace stagecoach::stage
