@@ -9,6 +9,7 @@ find_package(HDF5 1.10 REQUIRED COMPONENTS C)
 pkg_check_modules(PCRE2 REQUIRED IMPORTED_TARGET libpcre2-8)
 pkg_check_modules(XXHASH REQUIRED IMPORTED_TARGET libxxhash)
 pkg_check_modules(HWY REQUIRED IMPORTED_TARGET libhwy)
+pkg_check_modules(URING REQUIRED IMPORTED_TARGET liburing)
 
 if(STAGECOACH_WITH_MPI)
   set(MPI_CXX_SKIP_MPICXX TRUE)

@@ -1,6 +1,5 @@
 #include <pthread.h>
 
-#include <chrono>
 #include <condition_variable>
 #include <deque>
 #include <mutex>
@@ -8,56 +7,11 @@
 #include <thread>
 #include <utility>
 
-#include "base/error.hpp"
 #include "device/host/host_device.hpp"
+#include "device/host/host_event.hpp"
 
 namespace stagecoach::device {
 namespace {
-
-// How soon a wait sees a failure elsewhere: nobody notifies it.
-constexpr auto kAbortPoll = std::chrono::milliseconds(20);
-
-class HostEvent final : public Event::State {
- public:
-  HostEvent(std::string stream, const AbortSignal& abort)
-      : stream_(std::move(stream)), abort_(abort) {}
-
-  [[nodiscard]] bool passed() const override {
-    const std::lock_guard lock(mutex_);
-    return state_ == State::passed;
-  }
-
-  void wait() const override {
-    std::unique_lock lock(mutex_);
-    while (state_ == State::pending && !abort_.raised()) {
-      changed_.wait_for(lock, kAbortPoll);
-    }
-    if (state_ != State::passed) {
-      throw JobAborted(fmt::format(
-          "stream '{}' stopped before the point that was waited for: the job failed", stream_));
-    }
-  }
-
-  void pass() { set(State::passed); }
-  void drop() { set(State::dropped); }
-
- private:
-  enum class State { pending, passed, dropped };
-
-  void set(State state) {
-    {
-      const std::lock_guard lock(mutex_);
-      state_ = state;
-    }
-    changed_.notify_all();
-  }
-
-  const std::string stream_;
-  const AbortSignal& abort_;
-  mutable std::mutex mutex_;
-  mutable std::condition_variable changed_;
-  State state_ = State::pending;
-};
 
 class HostStream final : public Stream {
  public:
