@@ -104,12 +104,24 @@ struct SequenceRows {
   std::int32_t num_rows = 0;        ///< consecutive tokens
   std::int32_t first_position = 0;  ///< of the first of them; earlier positions are in the pages
   /// Pages in position order, those of this visit included. A page holds K then V, each
-  /// [kv_heads, page_tokens, head_dim] of KvType.
+  /// [kv_heads, page_tokens, head_dim] of KvType. Null: not in this device's reach.
   std::vector<std::byte*> pages{};
+  /// Empty, or one a page: that page's partial result, or null. Each is [num_rows, heads,
+  /// head_dim + 2], f32 and dense: the largest scaled score among the page's tokens that the row
+  /// sees, the sum of e^(score - largest), and the values weighted so, not normalised. Rows before
+  /// the page's first position do not see it: theirs are neither written nor read.
+  std::vector<float*> partials{};
 };
 
+/// Elements of one page's partial result.
+constexpr std::int64_t attention_partial_floats(std::int64_t rows, std::int64_t heads,
+                                                std::int64_t head_dim) {
+  return rows * heads * (head_dim + 2);
+}
+
 /// Multi-head attention of a GPU batch in one layer; row r of sequence s attends to its positions
-/// 0 .. first_position + r. Store and attend are two operations so that stores may be elsewhere.
+/// 0 .. first_position + r. Store and attend are two operations so that stores may be elsewhere;
+/// so may be a part of the pages, with another device that computes their partial results.
 struct AttentionArgs {
   const float* query = nullptr;  ///< [rows, heads, head_dim] with `row_stride` elements a row
   const float* key = nullptr;    ///< [rows, kv_heads, head_dim], likewise
@@ -173,11 +185,19 @@ class Device {
   /// Names what decides the bits of a result; ranks with different ones must not work together.
   [[nodiscard]] virtual std::string instruction_set() const = 0;
 
+  /// Whether host and device may touch each other's memory, so that nothing needs to be copied.
+  [[nodiscard]] virtual bool host_addressable() const = 0;
+
   /// Takes device memory, page-aligned. Throws OutOfMemory naming `purpose`.
   virtual Buffer allocate(std::size_t size_bytes, const std::string& purpose) = 0;
+  /// Bytes that buffers and scratch hold now.
+  [[nodiscard]] virtual std::size_t allocated_bytes() const = 0;
+  /// The most that they have held at once.
+  [[nodiscard]] virtual std::size_t peak_bytes() const = 0;
   /// Bytes that `reserve_scratch` takes, for the memory report.
   [[nodiscard]] virtual std::size_t scratch_bytes(const ScratchShape& shape) const = 0;
-  /// Takes the scratch of every operation; called once, before the first operation.
+  /// Takes the scratch of every operation; called once, before the first operation. Throws
+  /// OutOfMemory.
   virtual void reserve_scratch(const ScratchShape& shape) = 0;
 
   virtual std::unique_ptr<Stream> create_stream(const std::string& name) = 0;
@@ -189,11 +209,16 @@ class Device {
   virtual void embed(Stream& stream, EmbedArgs args) = 0;
   virtual void layer_norm(Stream& stream, LayerNormArgs args) = 0;
   virtual void linear(Stream& stream, LinearArgs args) = 0;
-  /// Writes K and V of the batch's rows into their pages.
+  /// Writes K and V of the batch's rows into their pages; rows whose page is null are skipped.
   virtual void store_kv(Stream& stream, AttentionArgs args) = 0;
   /// One partial result a page, merged in page order, so the bits depend on nothing but the row,
-  /// its sequence and the page size.
+  /// its sequence and the page size. Where a page that some row sees is null its partial result is
+  /// taken from `partials`, and must be there.
   virtual void attention(Stream& stream, AttentionArgs args) = 0;
+  /// Computes the partial results of those pages that have both a page and a place in `partials`.
+  /// Uses neither `key`, `value` nor `out`. Merged by `attention` they give the bits that it would
+  /// have given with the pages themselves.
+  virtual void attention_partials(Stream& stream, AttentionArgs args) = 0;
   virtual void gather_rows(Stream& stream, GatherRowsArgs args) = 0;
   virtual void sample(Stream& stream, SampleArgs args) = 0;
 

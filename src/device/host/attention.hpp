@@ -15,4 +15,8 @@ void store_kv(const AttentionArgs& args, const AttentionKernels& kernels, Thread
 void attention(const AttentionArgs& args, const AttentionKernels& kernels, ThreadPool& pool,
                const Scratch& scratch);
 
+/// Device::attention_partials.
+void attention_partials(const AttentionArgs& args, const AttentionKernels& kernels,
+                        ThreadPool& pool, const Scratch& scratch);
+
 }  // namespace stagecoach::device

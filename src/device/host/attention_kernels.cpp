@@ -66,16 +66,26 @@ std::int64_t position_of(const AttentionArgs& args, const AttentionItem& item, s
   return item.sequence->first_position + row_of(args, item, pair);
 }
 
+/// Where a pair's part of a page's partial result lies: max, weight, values.
+float* partial_of(const AttentionArgs& args, const AttentionItem& item, std::int64_t pair,
+                  float* partials) {
+  const std::int64_t row = row_of(args, item, pair);
+  return partials + (row * args.heads + head_of(args, item, pair)) * (args.head_dim + 2);
+}
+
 void load_queries(const AttentionArgs& args, const AttentionItem& item, const Workspace& space) {
   for (std::int64_t pair = 0; pair < item.num_pairs; ++pair) {
     const std::int64_t row = item.sequence->first_row + row_of(args, item, pair);
     const float* query =
         args.query + row * args.row_stride + head_of(args, item, pair) * args.head_dim;
     widen_row(query, args.head_dim, space.queries + pair * space.width);
-    std::fill_n(space.sums + pair * space.width, space.width, 0.0f);
-    space.max[pair] = kMinusInfinity;
-    space.weight[pair] = 0.0f;
   }
+}
+
+void clear_sums(const AttentionItem& item, const Workspace& space) {
+  std::fill_n(space.sums, item.num_pairs * space.width, 0.0f);
+  std::fill_n(space.max, item.num_pairs, kMinusInfinity);
+  std::fill_n(space.weight, item.num_pairs, 0.0f);
 }
 
 /// The keys or values of one KV head in one page, as they lie there or widened in scratch.
@@ -254,7 +264,27 @@ struct PageVisit {
   std::int64_t start;  // position of its first token
   std::int64_t count;  // tokens that the last pair sees
   std::int64_t first_pair;
+  float* partials;  // where its partial results go; null: into the sums
 };
+
+void store_partial(const AttentionArgs& args, const AttentionItem& item, std::int64_t pair,
+                   const PagePart& part, const Workspace& space, float* partials) {
+  float* to = partial_of(args, item, pair, partials);
+  to[0] = part.max;
+  to[1] = part.weight;
+  std::copy_n(space.partial, args.head_dim, to + 2);
+}
+
+// What `store_partial` stored, elsewhere perhaps.
+void merge_partials(const AttentionArgs& args, const AttentionItem& item, std::int64_t first_pair,
+                    float* partials, const Workspace& space) {
+  std::fill_n(space.partial, space.width, 0.0f);
+  for (std::int64_t pair = first_pair; pair < item.num_pairs; ++pair) {
+    const float* from = partial_of(args, item, pair, partials);
+    std::copy_n(from + 2, args.head_dim, space.partial);
+    merge(space, pair, {from[0], from[1]});
+  }
+}
 
 template <typename T>
 void attend_tokens(const AttentionArgs& args, const AttentionItem& item, const PageVisit& visit,
@@ -272,13 +302,17 @@ void attend_tokens(const AttentionArgs& args, const AttentionItem& item, const P
     float* scores = space.scores + pair * space.tokens;
     const PagePart part = soften(scores, seen, args.scale);
     weigh_values(space, values, scores, seen);
-    merge(space, pair, part);
+    if (visit.partials == nullptr) {
+      merge(space, pair, part);
+    } else {
+      store_partial(args, item, pair, part, space, visit.partials);
+    }
   }
 }
 
 template <typename T>
-void attend_page(const AttentionArgs& args, const AttentionItem& item, const PageVisit& visit,
-                 const std::byte* page, const Workspace& space) {
+void visit_page(const AttentionArgs& args, const AttentionItem& item, const PageVisit& visit,
+                const std::byte* page, const Workspace& space) {
   const auto keys = tokens_in_page<T>(args, item, page, false);
   const auto values = tokens_in_page<T>(args, item, page, true);
   if (item.num_pairs - visit.first_pair <= kDirectPairs) {
@@ -289,20 +323,43 @@ void attend_page(const AttentionArgs& args, const AttentionItem& item, const Pag
   }
 }
 
+void visit_page(const AttentionArgs& args, const AttentionItem& item, const PageVisit& visit,
+                const std::byte* page, const Workspace& space) {
+  if (args.kv_type == KvType::f16) {
+    visit_page<Half>(args, item, visit, page, space);
+  } else {
+    visit_page<float>(args, item, visit, page, space);
+  }
+}
+
+void attend_page(const AttentionArgs& args, const AttentionItem& item, std::int64_t page,
+                 float* scratch) {
+  const Workspace space(scratch, args.head_dim, args.page_tokens);
+  load_queries(args, item, space);
+  const auto index = static_cast<std::size_t>(page);
+  const std::int64_t start = page * args.page_tokens;
+  const std::int64_t last = position_of(args, item, item.num_pairs - 1);
+  visit_page(
+      args, item,
+      {start, std::min(args.page_tokens, last + 1 - start), 0, item.sequence->partials[index]},
+      item.sequence->pages[index], space);
+}
+
 void attend(const AttentionArgs& args, const AttentionItem& item, float* scratch) {
   const Workspace space(scratch, args.head_dim, args.page_tokens);
   load_queries(args, item, space);
+  clear_sums(item, space);
   const std::int64_t last = position_of(args, item, item.num_pairs - 1);
-  PageVisit visit{0, 0, 0};
+  PageVisit visit{0, 0, 0, nullptr};
   for (std::size_t page = 0; visit.start <= last; ++page, visit.start += args.page_tokens) {
     visit.count = std::min(args.page_tokens, last + 1 - visit.start);
     while (position_of(args, item, visit.first_pair) < visit.start) {
       ++visit.first_pair;  // positions do not fall from pair to pair
     }
-    if (args.kv_type == KvType::f16) {
-      attend_page<Half>(args, item, visit, item.sequence->pages[page], space);
+    if (item.sequence->pages[page] == nullptr) {
+      merge_partials(args, item, visit.first_pair, item.sequence->partials[page], space);
     } else {
-      attend_page<float>(args, item, visit, item.sequence->pages[page], space);
+      visit_page(args, item, visit, item.sequence->pages[page], space);
     }
   }
   store_outputs(args, item, space);
@@ -327,7 +384,7 @@ void store_row(const float* from, std::int64_t count, KvType type, std::byte* to
 }  // namespace
 
 const AttentionKernels& attention_table() {
-  static constexpr AttentionKernels kTable{attend, store_row};
+  static constexpr AttentionKernels kTable{attend, attend_page, store_row};
   return kTable;
 }
 

@@ -3,12 +3,13 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <mutex>
 #include <unordered_map>
 #include <utility>
 
-#include "base/aligned_memory.hpp"
 #include "base/error.hpp"
+#include "base/memory_budget.hpp"
 #include "device/host/attention.hpp"
 #include "device/host/isa.hpp"
 #include "device/host/kernels.hpp"
@@ -42,6 +43,24 @@ void check_attention(const AttentionArgs& args) {
     STAGECOACH_CHECK(tokens <= static_cast<std::int64_t>(sequence.pages.size()) * args.page_tokens,
                      "{} tokens in {} pages of {}", tokens, sequence.pages.size(),
                      args.page_tokens);
+    STAGECOACH_CHECK(sequence.partials.empty() || sequence.partials.size() == sequence.pages.size(),
+                     "{} partial results of {} pages", sequence.partials.size(),
+                     sequence.pages.size());
+  }
+}
+
+// Every page that a row sees is here, or its partial result is.
+void check_reach(const AttentionArgs& args) {
+  for (const auto& sequence : args.sequences) {
+    const auto tokens = static_cast<std::int64_t>(sequence.first_position) + sequence.num_rows;
+    const auto seen = sequence.num_rows == 0 ? 0 : (tokens - 1) / args.page_tokens + 1;
+    for (std::size_t page = 0; page < static_cast<std::size_t>(seen); ++page) {
+      STAGECOACH_CHECK(
+          sequence.pages[page] != nullptr ||
+              (!sequence.partials.empty() && sequence.partials[page] != nullptr),
+          "page {} of the sequence of row {} has neither its tokens nor its partial result", page,
+          sequence.first_row);
+    }
   }
 }
 
@@ -57,7 +76,13 @@ void check_sample(const SampleArgs& args) {
 class HostDevice final : public Device {
  public:
   HostDevice(const HostDeviceOptions& options, AbortSignal& abort)
-      : isa_(select_isa(options.isa)), abort_(abort), pool_(checked_threads(options.threads)) {}
+      : isa_(select_isa(options.isa)),
+        host_addressable_(options.host_addressable),
+        delay_seed_(options.delay_seed),
+        abort_(abort),
+        pool_(checked_threads(options.threads)),
+        budget_("the host device's memory",
+                options.memory_bytes == 0 ? kUnlimited : options.memory_bytes) {}
 
   [[nodiscard]] std::string description() const override {
     return fmt::format("host, {}, {} thread{}", isa_name(isa_), pool_.threads(),
@@ -71,17 +96,21 @@ class HostDevice final : public Device {
            "Highway " STAGECOACH_HIGHWAY_VERSION;
   }
 
+  [[nodiscard]] bool host_addressable() const override { return host_addressable_; }
+
   Buffer allocate(std::size_t size_bytes, const std::string& purpose) override;
+  [[nodiscard]] std::size_t allocated_bytes() const override { return budget_.used_bytes(); }
+  [[nodiscard]] std::size_t peak_bytes() const override { return budget_.peak_bytes(); }
   [[nodiscard]] std::size_t scratch_bytes(const ScratchShape& shape) const override {
     return Scratch::size_bytes(worker_floats(shape), pool_.threads(), shared_floats(shape));
   }
   void reserve_scratch(const ScratchShape& shape) override {
-    scratch_ = Scratch(worker_floats(shape), pool_.threads(), shared_floats(shape));
+    scratch_ = Scratch(budget_, worker_floats(shape), pool_.threads(), shared_floats(shape));
     shape_ = shape;
   }
 
   std::unique_ptr<Stream> create_stream(const std::string& name) override {
-    return make_host_stream(name, abort_);
+    return make_host_stream(name, abort_, delay_seed_);
   }
 
   void copy_from_host(Stream& stream, std::byte* to, const std::byte* from,
@@ -98,6 +127,7 @@ class HostDevice final : public Device {
   void linear(Stream& stream, LinearArgs args) override;
   void store_kv(Stream& stream, AttentionArgs args) override;
   void attention(Stream& stream, AttentionArgs args) override;
+  void attention_partials(Stream& stream, AttentionArgs args) override;
   void gather_rows(Stream& stream, GatherRowsArgs args) override;
   void sample(Stream& stream, SampleArgs args) override;
 
@@ -105,6 +135,8 @@ class HostDevice final : public Device {
   void release(std::byte* data, std::size_t size_bytes) noexcept override;
 
  private:
+  static constexpr std::size_t kUnlimited = std::numeric_limits<std::size_t>::max();
+
   static int checked_threads(int threads) {
     if (threads < 1) {
       throw ConfigError(fmt::format("--threads {}: at least one is needed", threads));
@@ -155,18 +187,27 @@ class HostDevice final : public Device {
                        });
   }
 
+  // Of attention, whose shape must be within the reserved one.
+  void check_attention_scratch(const AttentionArgs& args) const {
+    check_scratch(args.head_dim <= shape_.head_dim && args.page_tokens <= shape_.page_tokens,
+                  "attention");
+  }
+
   Isa isa_;
+  bool host_addressable_;
+  std::uint64_t delay_seed_;
   AbortSignal& abort_;
   ThreadPool pool_;
+  MemoryBudget budget_;  // before what is counted in it
   std::mutex compute_mutex_;
   ScratchShape shape_;
   Scratch scratch_;
   std::mutex memory_mutex_;
-  std::unordered_map<std::byte*, AlignedMemory> memory_;  // what buffers own
+  std::unordered_map<std::byte*, BudgetedMemory> memory_;  // what buffers own
 };
 
 Buffer HostDevice::allocate(std::size_t size_bytes, const std::string& purpose) {
-  AlignedMemory memory(size_bytes, purpose);
+  BudgetedMemory memory(budget_, size_bytes, purpose);
   std::byte* data = memory.data();
   if (data != nullptr) {
     const std::lock_guard lock(memory_mutex_);
@@ -219,10 +260,18 @@ void HostDevice::store_kv(Stream& stream, AttentionArgs args) {
 
 void HostDevice::attention(Stream& stream, AttentionArgs args) {
   check_attention(args);
-  check_scratch(args.head_dim <= shape_.head_dim && args.page_tokens <= shape_.page_tokens,
-                "attention");
+  check_reach(args);
+  check_attention_scratch(args);
   compute(stream, [this, args = std::move(args)] {
     device::attention(args, attention_kernels(isa_), pool_, scratch_);
+  });
+}
+
+void HostDevice::attention_partials(Stream& stream, AttentionArgs args) {
+  check_attention(args);
+  check_attention_scratch(args);
+  compute(stream, [this, args = std::move(args)] {
+    device::attention_partials(args, attention_kernels(isa_), pool_, scratch_);
   });
 }
 

@@ -7,16 +7,44 @@
 #include <thread>
 #include <utility>
 
+#include "base/hash.hpp"
 #include "device/host/host_device.hpp"
 #include "device/host/host_event.hpp"
 
 namespace stagecoach::device {
 namespace {
 
+// Random sleeps, most of them none, of one stream's own thread.
+class Delays {
+ public:
+  Delays(std::uint64_t seed, const std::string& name)
+      : state_(seed == 0 ? 0 : mix_bits(seed ^ hash_string(name)) | 1) {}
+
+  void sleep() {
+    if (state_ == 0) {
+      return;
+    }
+    constexpr std::uint64_t kOneIn = 8;
+    constexpr std::uint64_t kMostMicroseconds = 200;
+    const auto random = mix_bits(state_ + 2 * count_++);
+    if (random % kOneIn == 0) {
+      std::this_thread::sleep_for(
+          std::chrono::microseconds(random / kOneIn % (kMostMicroseconds + 1)));
+    }
+  }
+
+ private:
+  std::uint64_t state_;  // 0: never
+  std::uint64_t count_ = 0;
+};
+
 class HostStream final : public Stream {
  public:
-  HostStream(std::string name, AbortSignal& abort)
-      : name_(std::move(name)), abort_(abort), thread_([this] { run(); }) {
+  HostStream(std::string name, AbortSignal& abort, std::uint64_t delay_seed)
+      : name_(std::move(name)),
+        abort_(abort),
+        delays_(delay_seed, name_),
+        thread_([this] { run(); }) {
     pthread_setname_np(thread_.native_handle(), name_.substr(0, 15).c_str());
   }
   HostStream(const HostStream&) = delete;
@@ -80,6 +108,7 @@ class HostStream final : public Stream {
       if (!pop(item)) {
         return;
       }
+      delays_.sleep();
       execute(item);
     }
   }
@@ -103,7 +132,8 @@ class HostStream final : public Stream {
 
   const std::string name_;
   AbortSignal& abort_;
-  bool failed_ = false;  // of the stream's own thread
+  Delays delays_;        // of the stream's own thread
+  bool failed_ = false;  // likewise
   std::mutex mutex_;
   std::condition_variable arrived_;
   std::deque<Item> items_;
@@ -113,8 +143,9 @@ class HostStream final : public Stream {
 
 }  // namespace
 
-std::unique_ptr<Stream> make_host_stream(const std::string& name, AbortSignal& abort) {
-  return std::make_unique<HostStream>(name, abort);
+std::unique_ptr<Stream> make_host_stream(const std::string& name, AbortSignal& abort,
+                                         std::uint64_t delay_seed) {
+  return std::make_unique<HostStream>(name, abort, delay_seed);
 }
 
 }  // namespace stagecoach::device

@@ -55,6 +55,9 @@ inline constexpr std::int64_t kMaxAttentionPairs = 24;
 struct AttentionKernels {
   /// `scratch` has attention_scratch_floats elements, 64-byte aligned.
   void (*attend)(const AttentionArgs& args, const AttentionItem& item, float* scratch) = nullptr;
+  /// The partial results of one page, which all pairs of the item see.
+  void (*attend_page)(const AttentionArgs& args, const AttentionItem& item, std::int64_t page,
+                      float* scratch) = nullptr;
   void (*store_row)(const float* from, std::int64_t count, KvType type, std::byte* to) = nullptr;
 };
 const AttentionKernels& attention_kernels(Isa isa);

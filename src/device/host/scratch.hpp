@@ -4,16 +4,19 @@
 #include <cstdint>
 
 #include "base/aligned_memory.hpp"
+#include "base/memory_budget.hpp"
 
 namespace stagecoach::device {
 
-/// Memory that operations use while they run, taken once: a part of each worker and a shared one.
+/// Memory that operations use while they run, taken once from `budget`, which must outlive it: a
+/// part of each worker and a shared one.
 class Scratch {
  public:
   Scratch() = default;
-  Scratch(std::int64_t worker_floats, int workers, std::int64_t shared_floats)
+  Scratch(MemoryBudget& budget, std::int64_t worker_floats, int workers, std::int64_t shared_floats)
       : worker_floats_(rounded(worker_floats)),
-        memory_(size_bytes(worker_floats, workers, shared_floats), "the operations' scratch"),
+        memory_(budget, size_bytes(worker_floats, workers, shared_floats),
+                "the operations' scratch"),
         workers_(workers) {}
 
   static std::size_t size_bytes(std::int64_t worker_floats, int workers,
@@ -35,7 +38,7 @@ class Scratch {
   [[nodiscard]] float* floats() const { return reinterpret_cast<float*>(memory_.data()); }
 
   std::int64_t worker_floats_ = 0;
-  AlignedMemory memory_;
+  BudgetedMemory memory_;
   std::int64_t workers_ = 0;
 };
 
