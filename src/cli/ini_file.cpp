@@ -30,10 +30,17 @@ std::string_view without_comment(std::string_view line) {
   return line;
 }
 
+std::string read_existing(const std::string& path) {
+  if (std::error_code ignored; !std::filesystem::exists(path, ignored)) {
+    throw ConfigError(fmt::format("there is no file {}", path));
+  }
+  return read_text_file(path);
+}
+
 }  // namespace
 
-std::map<std::string, std::string> parse_ini(const std::string& text, const std::string& where) {
-  std::map<std::string, std::string> settings;
+std::vector<IniSection> parse_ini_sections(const std::string& text, const std::string& where) {
+  std::vector<IniSection> sections(1);
   std::istringstream lines(text);
   std::string line;
   for (int number = 1; std::getline(lines, line); ++number) {
@@ -41,23 +48,42 @@ std::map<std::string, std::string> parse_ini(const std::string& text, const std:
     if (content.empty()) {
       continue;
     }
+    if (content.front() == '[' && content.back() == ']') {
+      sections.push_back({std::string(trimmed(content.substr(1, content.size() - 2))), number, {}});
+      continue;
+    }
     const auto equals = content.find('=');
     const std::string key(trimmed(content.substr(0, equals)));
     if (equals == std::string_view::npos || key.empty() || key.front() == '[') {
       throw ConfigError(fmt::format("{} line {}: must be 'key = value'", where, number));
     }
-    if (!settings.emplace(key, trimmed(content.substr(equals + 1))).second) {
+    if (!sections.back().settings.emplace(key, trimmed(content.substr(equals + 1))).second) {
       throw ConfigError(fmt::format("{} line {}: {} was set before", where, number, key));
     }
   }
-  return settings;
+  if (sections.size() > 1 && sections.front().settings.empty()) {
+    sections.erase(sections.begin());
+  } else if (sections.size() > 1) {
+    throw ConfigError(
+        fmt::format("{}: settings before the first [section] belong to no section", where));
+  }
+  return sections;
+}
+
+std::map<std::string, std::string> parse_ini(const std::string& text, const std::string& where) {
+  auto sections = parse_ini_sections(text, where);
+  if (const auto& named = sections.back(); named.line > 0) {
+    throw ConfigError(fmt::format("{} line {}: must be 'key = value'", where, named.line));
+  }
+  return std::move(sections.front().settings);
 }
 
 std::map<std::string, std::string> read_ini_file(const std::string& path) {
-  if (std::error_code ignored; !std::filesystem::exists(path, ignored)) {
-    throw ConfigError(fmt::format("there is no file {}", path));
-  }
-  return parse_ini(read_text_file(path), path);
+  return parse_ini(read_existing(path), path);
+}
+
+std::vector<IniSection> read_ini_sections(const std::string& path) {
+  return parse_ini_sections(read_existing(path), path);
 }
 
 }  // namespace stagecoach::cli

@@ -2,6 +2,7 @@
 
 #include <map>
 #include <string>
+#include <vector>
 
 namespace stagecoach::cli {
 
@@ -12,5 +13,16 @@ std::map<std::string, std::string> read_ini_file(const std::string& path);
 
 /// The same for text in memory; `where` stands in the errors.
 std::map<std::string, std::string> parse_ini(const std::string& text, const std::string& where);
+
+/// Settings under one [name] line; those of a file without such lines have an empty name.
+struct IniSection {
+  std::string name;
+  int line = 0;  ///< of the [name]
+  std::map<std::string, std::string> settings;
+};
+
+/// The same for a file that may have sections, in their order; at least one.
+std::vector<IniSection> read_ini_sections(const std::string& path);
+std::vector<IniSection> parse_ini_sections(const std::string& text, const std::string& where);
 
 }  // namespace stagecoach::cli

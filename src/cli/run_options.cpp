@@ -4,9 +4,9 @@
 #include <sstream>
 
 #include "base/error.hpp"
-#include "base/units.hpp"
 #include "cli/ini_file.hpp"
 #include "cli/options.hpp"
+#include "cli/policy_options.hpp"
 
 namespace stagecoach::cli {
 namespace {
@@ -77,9 +77,16 @@ po::options_description stage_options() {
       "kv-dtype", with_default<Text>("f16"), "of the KV cache: f16 or f32")(
       "threads", with_default<Integer>(0), "a stage; 0 shares out this machine's CPUs")(
       "isa", with_default<Text>("auto"), "widest instructions: auto, avx2 or avx512")(
-      "device-mem", po::value<Text>(),
-      "memory of a stage, like 16GiB (nine tenths of what is free)")(
       "timeout", with_default<double>(1800), "seconds that a rank waits for a message at most");
+  return group;
+}
+
+po::options_description disk_options() {
+  po::options_description group("Disk, and tests");
+  group.add_options()("disk-io", with_default<Text>("auto"),
+                      "how disks are read and written: auto, uring or threads")(
+      "test-delays", with_default<Text>("0"), "SEED: every queue sleeps random times; 0: never")(
+      "test-staging", po::bool_switch(), "copy to the CPU's device as one must to a GPU");
   return group;
 }
 
@@ -196,7 +203,11 @@ void read_transport(const Options& options, int launched_ranks, job::JobConfig& 
 std::optional<job::JobConfig> read_run_options(const std::vector<std::string>& arguments,
                                                int launched_ranks) {
   po::options_description all;
-  all.add(job_options()).add(request_options()).add(stage_options());
+  all.add(job_options())
+      .add(request_options())
+      .add(stage_options())
+      .add(policy_options())
+      .add(disk_options());
   const auto options = parse_options("run", kUsage, all, arguments);
   if (!options) {
     return std::nullopt;
@@ -212,9 +223,15 @@ std::optional<job::JobConfig> read_run_options(const std::vector<std::string>& a
   config.threads = static_cast<int>(options->integer("threads", 0, 4096));
   config.isa =
       one_of<Text>(*options, "isa", {{"auto", "auto"}, {"avx2", "avx2"}, {"avx512", "avx512"}});
-  if (options->has("device-mem")) {
-    config.device_mem_bytes = parse_bytes(options->text("device-mem"), "--device-mem");
-  }
+  config.policies = read_policies(*options, config.stages);
+  config.schedule = stage::parse_schedule(options->text("schedule"), "--schedule");
+  config.overlap = !options->flag("no-overlap");
+  config.disk_backend = one_of<offload::DiskBackend>(*options, "disk-io",
+                                                     {{"auto", offload::DiskBackend::automatic},
+                                                      {"uring", offload::DiskBackend::uring},
+                                                      {"threads", offload::DiskBackend::threads}});
+  config.test_delay_seed = parse_unsigned(options->text("test-delays"), "--test-delays");
+  config.test_staging = options->flag("test-staging");
   config.timeout_seconds = options->get<double>("timeout");
   validate(config);
   return config;

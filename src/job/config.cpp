@@ -51,6 +51,32 @@ stage::BatchShape batch_from_json(const json& in) {
   return batch;
 }
 
+json policy_to_json(const stage::Policy& policy) {
+  return {{"percent", stage::format_percent(policy.percent)},
+          {"device_mem_bytes", policy.device_mem_bytes},
+          {"cpu_mem_bytes", policy.cpu_mem_bytes},
+          {"pinned_mem_bytes", policy.pinned_mem_bytes},
+          {"disk_mem_bytes", policy.disk_mem_bytes},
+          {"offload_dir", policy.offload_dir},
+          {"pin_weights", static_cast<int>(policy.pin_weights)},
+          {"cpu_attention", static_cast<int>(policy.cpu_attention)},
+          {"weight_buffers", policy.weight_buffers}};
+}
+
+stage::Policy policy_from_json(const json& in) {
+  stage::Policy policy;
+  policy.percent = stage::parse_percent(in.at("percent").get<std::string>(), "--percent");
+  in.at("device_mem_bytes").get_to(policy.device_mem_bytes);
+  in.at("cpu_mem_bytes").get_to(policy.cpu_mem_bytes);
+  in.at("pinned_mem_bytes").get_to(policy.pinned_mem_bytes);
+  in.at("disk_mem_bytes").get_to(policy.disk_mem_bytes);
+  in.at("offload_dir").get_to(policy.offload_dir);
+  policy.pin_weights = static_cast<stage::Switch>(in.at("pin_weights").get<int>());
+  policy.cpu_attention = static_cast<stage::Switch>(in.at("cpu_attention").get<int>());
+  in.at("weight_buffers").get_to(policy.weight_buffers);
+  return policy;
+}
+
 void require(bool good, const char* flag, const std::string& must) {
   if (!good) {
     throw ConfigError(fmt::format("{}: {}", flag, must));
@@ -103,10 +129,18 @@ std::string to_json(const JobConfig& config) {
               {"inner_iterations_given", config.inner_iterations_given},
               {"threads", config.threads},
               {"isa", config.isa},
-              {"device_mem_bytes", config.device_mem_bytes},
+              {"policies", json::array()},
+              {"schedule", stage::to_string(config.schedule)},
+              {"overlap", config.overlap},
+              {"disk_backend", static_cast<int>(config.disk_backend)},
               {"timeout_seconds", config.timeout_seconds},
               {"dry_run", config.dry_run},
-              {"log_level", config.log_level}};
+              {"log_level", config.log_level},
+              {"test_delay_seed", config.test_delay_seed},
+              {"test_staging", config.test_staging}};
+  for (const auto& policy : config.policies) {
+    out["policies"].push_back(policy_to_json(policy));
+  }
   if (config.dummy_seed) {
     out["dummy_seed"] = *config.dummy_seed;
     out["dummy_spec"] = model::spec_to_json(config.dummy_spec);
@@ -134,10 +168,18 @@ JobConfig config_from_json(const std::string& text) {
   in.at("inner_iterations_given").get_to(config.inner_iterations_given);
   in.at("threads").get_to(config.threads);
   in.at("isa").get_to(config.isa);
-  in.at("device_mem_bytes").get_to(config.device_mem_bytes);
+  config.policies.clear();
+  for (const auto& policy : in.at("policies")) {
+    config.policies.push_back(policy_from_json(policy));
+  }
+  config.schedule = stage::parse_schedule(in.at("schedule").get<std::string>(), "--schedule");
+  in.at("overlap").get_to(config.overlap);
+  config.disk_backend = static_cast<offload::DiskBackend>(in.at("disk_backend").get<int>());
   in.at("timeout_seconds").get_to(config.timeout_seconds);
   in.at("dry_run").get_to(config.dry_run);
   in.at("log_level").get_to(config.log_level);
+  in.at("test_delay_seed").get_to(config.test_delay_seed);
+  in.at("test_staging").get_to(config.test_staging);
   if (in.contains("dummy_seed")) {
     config.dummy_seed = in.at("dummy_seed").get<std::uint64_t>();
     config.dummy_spec = model::spec_from_json(in.at("dummy_spec").get<std::string>(), "the job");
@@ -159,6 +201,13 @@ void validate(const JobConfig& config) {
           "must be 0 to 1000");
   require(config.timeout_seconds >= 0.1 && config.timeout_seconds <= 1e7, "--timeout",
           "must be 0.1 to 10000000 seconds");
+  require(config.policies.size() == 1 ||
+              config.policies.size() == static_cast<std::size_t>(config.stages),
+          "--stage-policy",
+          fmt::format("{} policies for {} stages", config.policies.size(), config.stages));
+  for (const auto& policy : config.policies) {
+    stage::validate(policy);
+  }
   validate_defaults(config.defaults);
   validate_batch(config.batch);
 }

@@ -8,7 +8,9 @@
 
 #include "job/request.hpp"
 #include "model/spec.hpp"
+#include "offload/disk_stream.hpp"
 #include "stage/batch_shape.hpp"
+#include "stage/policy.hpp"
 
 namespace stagecoach::job {
 
@@ -38,10 +40,19 @@ struct JobConfig {
 
   int threads = 0;  ///< a stage; 0: this machine's CPUs shared out
   std::string isa = "auto";
-  std::size_t device_mem_bytes = 0;  ///< a stage; 0: nine tenths of what is free, shared out
+  std::vector<stage::Policy> policies = {{}};  ///< one for all stages, or one each
+  stage::ScheduleKind schedule = stage::ScheduleKind::rolling;
+  bool overlap = true;
+  offload::DiskBackend disk_backend = offload::DiskBackend::automatic;
   double timeout_seconds = 1800;
   bool dry_run = false;
   std::string log_level = "info";
+  std::uint64_t test_delay_seed = 0;  ///< for tests: streams sleep random times; 0: never
+  bool test_staging = false;          ///< for tests: treat the host's device as a GPU
+
+  [[nodiscard]] const stage::Policy& policy(int stage) const {
+    return policies.size() == 1 ? policies.front() : policies.at(static_cast<std::size_t>(stage));
+  }
 };
 
 /// One-line JSON and back, for the wire and for --dry-run.

@@ -12,8 +12,8 @@ constexpr std::int64_t pages_for(std::int64_t tokens, std::int64_t page_tokens) 
   return (tokens + page_tokens - 1) / page_tokens;
 }
 
-/// What one visit does with one page of a sequence, the same in every layer. The numbers name places
-/// within the pools that each layer has of its own.
+/// What one visit does with one page of a sequence, the same in every layer. The numbers name
+/// places within the pools that each layer has of its own.
 struct PageUse {
   Tier tier = Tier::device;  ///< where the page lives once it is full
   std::int64_t slot = -1;    ///< there
@@ -24,13 +24,9 @@ struct PageUse {
   bool fills = false;    ///< a disk page whose last token this visit brings: to be written now
 
   /// A disk page that begins and is full within the visit: it passes through memory of the step.
-  [[nodiscard]] bool passes() const {
-    return tier == Tier::disk && has_new && open_slot < 0;
-  }
+  [[nodiscard]] bool passes() const { return tier == Tier::disk && has_new && open_slot < 0; }
   /// The page's old tokens must be fetched from disk.
-  [[nodiscard]] bool on_disk() const {
-    return tier == Tier::disk && has_old && open_slot < 0;
-  }
+  [[nodiscard]] bool on_disk() const { return tier == Tier::disk && has_old && open_slot < 0; }
   friend bool operator==(const PageUse&, const PageUse&) = default;
 };
 
@@ -84,7 +80,8 @@ class KvPages {
   std::int64_t open_slots_;
   std::int64_t page_tokens_;
   TierCounts live_;
-  std::vector<std::int64_t> free_device_, free_cpu_, free_disk_, free_open_;  ///< last in, first out
+  std::vector<std::int64_t> free_device_, free_cpu_, free_disk_,
+      free_open_;                          ///< last in, first out
   std::vector<std::int64_t> filled_open_;  ///< to be freed at the visit's end
   std::vector<std::vector<Page>> tables_;  ///< a place's pages in position order
 };

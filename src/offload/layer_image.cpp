@@ -79,9 +79,9 @@ WeightCut cut_by_shares(const LayerImage& image, const TierShares& shares) {
   } else if (shares.cpu * total < 1) {
     cut.cpu_end = cut.stream_begin;
   } else {
-    cut.cpu_end = std::max(cut.stream_begin,
-                           offset_of(image, (shares.device + shares.cpu) * total,
-                                     [](const auto&) { return std::size_t{kPageBytes}; }));
+    cut.cpu_end =
+        std::max(cut.stream_begin, offset_of(image, (shares.device + shares.cpu) * total,
+                                             [](const auto&) { return std::size_t{kPageBytes}; }));
   }
   return cut;
 }

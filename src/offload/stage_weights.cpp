@@ -1,34 +1,30 @@
 #include "offload/stage_weights.hpp"
 
 #include <algorithm>
-#include <atomic>
 #include <map>
-#include <mutex>
-#include <thread>
 #include <utility>
 
 #include "base/aligned_memory.hpp"
 #include "base/error.hpp"
 #include "model/weight_store.hpp"
+#include "offload/weight_reader.hpp"
 
 namespace stagecoach::offload {
 namespace {
 
-constexpr std::size_t kPieceBytes = std::size_t{8} << 20;
-
-/// One tensor of the stage and where it goes.
-struct Placed {
+/// A tensor that belongs to no layer, and its place in the device's buffer.
+struct Table {
   std::string group;
   model::TensorSpec tensor;
   std::size_t offset_bytes = 0;
 };
 
-std::vector<Placed> place_tensors(const model::ModelSpec& spec, const StageContents& contents) {
-  std::vector<Placed> placed;
+std::vector<Table> place_tables(const model::ModelSpec& spec, const StageContents& contents) {
+  std::vector<Table> tables;
   std::size_t offset = 0;
   const auto add = [&](const std::string& group, const std::vector<model::TensorSpec>& tensors) {
     for (const auto& tensor : tensors) {
-      placed.push_back({group, tensor, offset});
+      tables.push_back({group, tensor, offset});
       offset += round_up(static_cast<std::size_t>(tensor.size_bytes()), kPageBytes);
     }
   };
@@ -37,162 +33,171 @@ std::vector<Placed> place_tensors(const model::ModelSpec& spec, const StageConte
   } else if (contents.head && spec.tied_head) {
     add(model::kEmbeddingGroup, {model::embedding_tensors(spec).front()});
   }
-  for (std::int64_t i = 0; i < contents.layers; ++i) {
-    add(model::layer_group(contents.first_layer + i), model::layer_tensors(spec));
-  }
   if (contents.head) {
     add(model::kHeadGroup, model::head_tensors(spec));
   }
-  return placed;
+  return tables;
 }
 
-std::size_t end_of(const std::vector<Placed>& placed) {
-  return placed.empty() ? 0
-                        : round_up(placed.back().offset_bytes +
-                                       static_cast<std::size_t>(placed.back().tensor.size_bytes()),
-                                   kPageBytes);
+std::size_t device_stride(const WeightCut& cut) { return round_up(cut.device_end, kPageBytes); }
+std::size_t cpu_stride(const WeightCut& cut) { return cut.cpu_end - cut.stream_begin; }
+
+/// Reads that bring the image's bytes of `range` to `to`.
+void add_reads(std::vector<WeightRead>& reads, const std::string& group, const LayerImage& image,
+               ByteRange range, std::byte* to, bool to_device) {
+  for (const auto& part : image.parts()) {
+    const auto begin = std::max(range.begin, part.offset_bytes);
+    const auto end =
+        std::min(range.end, part.offset_bytes + static_cast<std::size_t>(part.tensor.size_bytes()));
+    if (begin < end) {
+      reads.push_back({.group = group,
+                       .tensor = part.tensor,
+                       .first_byte = begin - part.offset_bytes,
+                       .size_bytes = end - begin,
+                       .to = to + (begin - range.begin),
+                       .to_device = to_device});
+    }
+  }
 }
-
-/// A part of one tensor, small enough for a staging buffer.
-struct Piece {
-  const Placed* placed = nullptr;
-  std::uint64_t first_byte = 0;
-  std::size_t size_bytes = 0;
-};
-
-std::vector<Piece> cut(const std::vector<Placed>& placed) {
-  std::vector<Piece> pieces;
-  for (const auto& item : placed) {
-    const auto size = static_cast<std::uint64_t>(item.tensor.size_bytes());
-    for (std::uint64_t first = 0; first < size; first += kPieceBytes) {
-      pieces.push_back(
-          {&item, first,
-           static_cast<std::size_t>(std::min<std::uint64_t>(kPieceBytes, size - first))});
-    }
-  }
-  return pieces;
-}
-
-/// Threads that take pieces in turn: each reads into its own staging memory, then copies to the
-/// device under a lock, since a device takes calls from one thread at a time.
-class Loader {
- public:
-  Loader(const std::vector<Piece>& pieces, const WeightSource& source, device::Device& device,
-         std::byte* base, const std::function<void(std::uint64_t, std::uint64_t)>& progress)
-      : pieces_(pieces),
-        source_(source),
-        device_(device),
-        base_(base),
-        progress_(progress),
-        stream_(device.create_stream("load")) {
-    for (const auto& piece : pieces) {
-      total_bytes_ += piece.size_bytes;
-    }
-  }
-
-  void run(int threads) {
-    {
-      std::vector<std::jthread> readers;
-      readers.reserve(static_cast<std::size_t>(threads));
-      for (int i = 0; i < threads; ++i) {
-        readers.emplace_back([this] { read_pieces(); });
-      }
-    }
-    if (failure_ != nullptr) {
-      std::rethrow_exception(failure_);
-    }
-  }
-
- private:
-  void read_pieces() noexcept {
-    try {
-      const AlignedMemory staging(kPieceBytes, "reading weights");
-      while (!failed_) {
-        const std::size_t i = next_++;
-        if (i >= pieces_.size()) {
-          return;
-        }
-        const auto bytes = staging.bytes().first(pieces_[i].size_bytes);
-        source_.read(pieces_[i].placed->group, pieces_[i].placed->tensor, pieces_[i].first_byte,
-                     bytes);
-        copy(pieces_[i], bytes);
-      }
-    } catch (...) {
-      const std::lock_guard lock(mutex_);
-      if (failure_ == nullptr) {
-        failure_ = std::current_exception();
-      }
-      failed_ = true;
-    }
-  }
-
-  void copy(const Piece& piece, std::span<const std::byte> bytes) {
-    const std::lock_guard lock(mutex_);
-    device_.copy_from_host(*stream_, base_ + piece.placed->offset_bytes + piece.first_byte,
-                           bytes.data(), bytes.size());
-    stream_->record().wait();
-    done_bytes_ += bytes.size();
-    if (progress_) {
-      progress_(done_bytes_, total_bytes_);
-    }
-  }
-
-  const std::vector<Piece>& pieces_;
-  const WeightSource& source_;
-  device::Device& device_;
-  std::byte* base_;
-  const std::function<void(std::uint64_t, std::uint64_t)>& progress_;
-  std::unique_ptr<device::Stream> stream_;
-  std::atomic<std::size_t> next_{0};
-  std::atomic<bool> failed_{false};
-  std::mutex mutex_;
-  std::exception_ptr failure_;
-  std::uint64_t done_bytes_ = 0;
-  std::uint64_t total_bytes_ = 0;
-};
 
 }  // namespace
 
-std::size_t StageWeights::size_bytes(const model::ModelSpec& spec, const StageContents& contents) {
-  return end_of(place_tensors(spec, contents));
+std::size_t StageWeights::table_bytes(const model::ModelSpec& spec, const StageContents& contents) {
+  std::size_t bytes = 0;
+  for (const auto& table : place_tables(spec, contents)) {
+    bytes += round_up(static_cast<std::size_t>(table.tensor.size_bytes()), kPageBytes);
+  }
+  return bytes;
+}
+
+std::size_t StageWeights::device_bytes(const StageContents& contents, const WeightCut& cut) {
+  return static_cast<std::size_t>(contents.layers) * device_stride(cut);
+}
+
+std::size_t StageWeights::cpu_bytes(const StageContents& contents, const WeightCut& cut) {
+  return static_cast<std::size_t>(contents.layers) * cpu_stride(cut);
 }
 
 std::size_t StageWeights::staging_bytes(int reader_threads) {
-  return static_cast<std::size_t>(reader_threads) * kPieceBytes;
+  return read_staging_bytes(reader_threads);
 }
 
 StageWeights::StageWeights(const model::ModelSpec& spec, const StageContents& contents,
-                           const WeightSource& source, device::Device& device, int reader_threads,
-                           const std::function<void(std::uint64_t, std::uint64_t)>& progress) {
-  const auto placed = place_tensors(spec, contents);
-  buffer_ = device.allocate(end_of(placed), "weights");
-  const auto pieces = cut(placed);
-  Loader(pieces, source, device, buffer_.data(), progress).run(reader_threads);
-
-  std::map<std::pair<std::string, std::string>, const Half*> address;
-  for (const auto& item : placed) {
-    address[{item.group, item.tensor.name}] =
-        reinterpret_cast<const Half*>(buffer_.data() + item.offset_bytes);
+                           LayerImage image, const WeightCut& cut, const WeightSource& source,
+                           device::Device& device, MemoryBudget& dram, int reader_threads,
+                           const std::function<void(std::uint64_t, std::uint64_t)>& progress)
+    : contents_(contents), image_(std::move(image)), cut_(cut), source_(source) {
+  if (cut.cpu_end < image_.size_bytes() && source.file() == nullptr) {
+    throw ConfigError(
+        "--percent puts weights on disk, but --dummy weights are in no file: make a store with "
+        "'stagecoach convert --dummy' and give it with --model");
   }
-  const auto pair = [&](const std::string& group, const std::string& name) {
-    return WeightAndBias{address.at({group, name + ".weight"}),
-                         address.at({group, name + ".bias"})};
-  };
+  tables_ = device.allocate(table_bytes(spec, contents), "tables and head");
+  layers_ = device.allocate(device_bytes(contents, cut), "weights");
+  dram_memory_ = BudgetedMemory(dram, cpu_bytes(contents, cut), "weights");
+  std::vector<WeightRead> reads;
+  std::map<std::pair<std::string, std::string>, const Half*> address;
+  for (const auto& table : place_tables(spec, contents)) {
+    auto* const to = tables_.data() + table.offset_bytes;
+    reads.push_back({.group = table.group,
+                     .tensor = table.tensor,
+                     .size_bytes = static_cast<std::size_t>(table.tensor.size_bytes()),
+                     .to = to,
+                     .to_device = true});
+    address[{table.group, table.tensor.name}] = reinterpret_cast<const Half*>(to);
+  }
   for (std::int64_t i = 0; i < contents.layers; ++i) {
     const auto group = model::layer_group(contents.first_layer + i);
-    layers_.push_back({pair(group, "attn_norm"), pair(group, "q"), pair(group, "k"),
-                       pair(group, "v"), pair(group, "o"), pair(group, "mlp_norm"),
-                       pair(group, "up"), pair(group, "down")});
+    const auto index = static_cast<std::size_t>(i);
+    add_reads(reads, group, image_, {0, cut.device_end},
+              layers_.data() + index * device_stride(cut), true);
+    add_reads(reads, group, image_, {cut.stream_begin, cut.cpu_end},
+              dram_memory_.data() + index * cpu_stride(cut), false);
   }
+  loaded_bytes_ = read_weights(reads, source, device, dram, reader_threads, progress);
   if (contents.embedding) {
     token_table_ = address.at({model::kEmbeddingGroup, "token.weight"});
     position_table_ = address.at({model::kEmbeddingGroup, "position.weight"});
   }
   if (contents.head) {
-    final_norm_ = pair(model::kHeadGroup, "final_norm");
+    final_norm_ = {address.at({model::kHeadGroup, "final_norm.weight"}),
+                   address.at({model::kHeadGroup, "final_norm.bias"})};
     head_ = spec.tied_head ? address.at({model::kEmbeddingGroup, "token.weight"})
                            : address.at({model::kHeadGroup, "weight"});
   }
+}
+
+LayerWeights StageWeights::layer(std::int64_t index, const std::byte* buffer,
+                                 std::size_t origin) const {
+  const auto* const resident =
+      layers_.data() + static_cast<std::size_t>(index) * device_stride(cut_);
+  const auto streamed = [&](std::size_t offset) {
+    return buffer == nullptr || offset < origin
+               ? nullptr
+               : reinterpret_cast<const Half*>(buffer + (offset - origin));
+  };
+  const auto vector = [&](const std::string& name) {
+    const auto& part = image_.part(name);
+    const auto end = part.offset_bytes + static_cast<std::size_t>(part.tensor.size_bytes());
+    return end <= cut_.device_end ? reinterpret_cast<const Half*>(resident + part.offset_bytes)
+                                  : streamed(part.offset_bytes);
+  };
+  const auto linear = [&](const std::string& name) {
+    const auto& part = image_.part(name + ".weight");
+    const auto rows = part.tensor.shape.front();
+    const auto row_bytes = static_cast<std::size_t>(part.tensor.size_bytes() / rows);
+    const auto before =
+        cut_.device_end > part.offset_bytes ? (cut_.device_end - part.offset_bytes) / row_bytes : 0;
+    LinearWeights weights;
+    weights.first_rows = std::min(rows, static_cast<std::int64_t>(before));
+    weights.first = reinterpret_cast<const Half*>(resident + part.offset_bytes);
+    weights.rest_rows = rows - weights.first_rows;
+    weights.rest =
+        streamed(part.offset_bytes + static_cast<std::size_t>(weights.first_rows) * row_bytes);
+    weights.bias = vector(name + ".bias");
+    return weights;
+  };
+  const auto norm = [&](const std::string& name) {
+    return NormWeights{vector(name + ".weight"), vector(name + ".bias")};
+  };
+  return {.attn_norm = norm("attn_norm"),
+          .mlp_norm = norm("mlp_norm"),
+          .q = linear("q"),
+          .k = linear("k"),
+          .v = linear("v"),
+          .o = linear("o"),
+          .up = linear("up"),
+          .down = linear("down")};
+}
+
+const std::byte* StageWeights::in_dram(std::int64_t index, ByteRange range) const {
+  STAGECOACH_CHECK(range.begin >= cut_.stream_begin && range.end <= cut_.cpu_end);
+  return dram_memory_.data() + static_cast<std::size_t>(index) * cpu_stride(cut_) +
+         (range.begin - cut_.stream_begin);
+}
+
+std::vector<FileExtent> StageWeights::extents(std::int64_t index, ByteRange range) const {
+  const auto group = model::layer_group(contents_.first_layer + index);
+  std::vector<FileExtent> extents;
+  for (const auto& part : image_.parts()) {
+    const auto size = static_cast<std::size_t>(part.tensor.size_bytes());
+    const auto begin = std::max(range.begin, part.offset_bytes);
+    const auto end = std::min(range.end, part.offset_bytes + round_up(size, kPageBytes));
+    if (begin >= end) {
+      continue;
+    }
+    const auto file_offset =
+        source_.file_offset(group, part.tensor.name) + (begin - part.offset_bytes);
+    const auto least = std::min(end, part.offset_bytes + size) - begin;
+    auto* const last = extents.empty() ? nullptr : &extents.back();
+    if (last != nullptr && last->file_offset + last->size_bytes == file_offset) {
+      last->least_bytes = last->size_bytes + least;
+      last->size_bytes += end - begin;
+    } else {
+      extents.push_back({file_offset, begin, end - begin, least});
+    }
+  }
+  return extents;
 }
 
 }  // namespace stagecoach::offload

@@ -3,61 +3,98 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <string>
 #include <vector>
 
+#include "base/memory_budget.hpp"
 #include "device/device.hpp"
 #include "model/spec.hpp"
+#include "offload/layer_image.hpp"
+#include "offload/stage_contents.hpp"
 #include "offload/weight_source.hpp"
 
 namespace stagecoach::offload {
 
-/// Weight and bias of one linear map or norm, on the device.
-struct WeightAndBias {
+/// Weight and bias of a norm.
+struct NormWeights {
   const Half* weight = nullptr;
   const Half* bias = nullptr;
 };
 
+/// Weight and bias of a linear map, whose rows lie in two places: the first ones where they live on
+/// the device, the others where they were streamed to.
+struct LinearWeights {
+  const Half* first = nullptr;
+  std::int64_t first_rows = 0;
+  const Half* rest = nullptr;
+  std::int64_t rest_rows = 0;
+  const Half* bias = nullptr;
+};
+
 struct LayerWeights {
-  WeightAndBias attn_norm, q, k, v, o, mlp_norm, up, down;
+  NormWeights attn_norm, mlp_norm;
+  LinearWeights q, k, v, o, up, down;
 };
 
-/// What a stage holds of a model.
-struct StageContents {
-  std::int64_t first_layer = 0;
-  std::int64_t layers = 0;
-  bool embedding = false;  ///< token and position tables
-  bool head = false;       ///< final norm and head matrix (the token table when tied)
+/// Bytes of the store's file that make a part of a layer's image, page-aligned in both.
+struct FileExtent {
+  std::uint64_t file_offset = 0;
+  std::size_t image_offset = 0;
+  std::size_t size_bytes = 0;
+  std::size_t least_bytes = 0;  ///< that belong to tensors: the file may end after these
 };
 
-/// The weights of one stage, all resident in one device buffer, each tensor page-aligned.
+/// The weights of one stage: of each layer the part that `cut` gives to the device and the part in
+/// DRAM, and on the device whole what belongs to no layer (tables, final norm, head). What is on
+/// disk stays in the store and is described by extents().
 class StageWeights {
  public:
-  /// Bytes that a stage's weights take on the device.
-  static std::size_t size_bytes(const model::ModelSpec& spec, const StageContents& contents);
-  /// Host bytes that `load` takes while it runs.
+  /// Bytes on the device of what belongs to no layer.
+  static std::size_t table_bytes(const model::ModelSpec& spec, const StageContents& contents);
+  /// Bytes on the device and in DRAM of all layers.
+  static std::size_t device_bytes(const StageContents& contents, const WeightCut& cut);
+  static std::size_t cpu_bytes(const StageContents& contents, const WeightCut& cut);
+  /// DRAM that reading takes while it runs.
   static std::size_t staging_bytes(int reader_threads);
 
-  /// Reads the stage's tensors and no others, in pieces, with `reader_threads` threads at once.
-  /// `progress(done_bytes, total_bytes)` is called from one thread at a time and may be empty.
-  StageWeights(const model::ModelSpec& spec, const StageContents& contents,
-               const WeightSource& source, device::Device& device, int reader_threads,
+  /// Reads what lives on the device and in DRAM and no other tensor, in pieces, with
+  /// `reader_threads` threads at once. `progress(done_bytes, total_bytes)` is called from one
+  /// thread at a time and may be empty. ConfigError if a part is on disk and the source has no
+  /// file.
+  StageWeights(const model::ModelSpec& spec, const StageContents& contents, LayerImage image,
+               const WeightCut& cut, const WeightSource& source, device::Device& device,
+               MemoryBudget& dram, int reader_threads,
                const std::function<void(std::uint64_t, std::uint64_t)>& progress);
 
-  [[nodiscard]] const LayerWeights& layer(std::int64_t index) const {
-    return layers_.at(static_cast<std::size_t>(index));
-  }
+  /// The layer (of this stage, from 0) with its streamed bytes, the image's from `origin` on, at
+  /// `buffer`.
+  [[nodiscard]] LayerWeights layer(std::int64_t index, const std::byte* buffer,
+                                   std::size_t origin) const;
+  /// The DRAM part of a layer's image, from `range.begin` on.
+  [[nodiscard]] const std::byte* in_dram(std::int64_t index, ByteRange range) const;
+  [[nodiscard]] std::span<std::byte> dram() const { return dram_memory_.bytes(); }
+  /// Where a part of the layer's image lies in the store. `range` begins at a page boundary.
+  [[nodiscard]] std::vector<FileExtent> extents(std::int64_t index, ByteRange range) const;
+  [[nodiscard]] const DirectFile& file() const { return *source_.file(); }
+
   [[nodiscard]] const Half* token_table() const noexcept { return token_table_; }
   [[nodiscard]] const Half* position_table() const noexcept { return position_table_; }
-  [[nodiscard]] const WeightAndBias& final_norm() const noexcept { return final_norm_; }
+  [[nodiscard]] const NormWeights& final_norm() const noexcept { return final_norm_; }
   [[nodiscard]] const Half* head() const noexcept { return head_; }
+  /// Bytes that were read.
+  [[nodiscard]] std::uint64_t loaded_bytes() const noexcept { return loaded_bytes_; }
 
  private:
-  device::Buffer buffer_;
-  std::vector<LayerWeights> layers_;
+  StageContents contents_;
+  LayerImage image_;
+  WeightCut cut_;
+  const WeightSource& source_;
+  device::Buffer tables_;
+  device::Buffer layers_;
+  BudgetedMemory dram_memory_;
+  std::uint64_t loaded_bytes_ = 0;
   const Half* token_table_ = nullptr;
   const Half* position_table_ = nullptr;
-  WeightAndBias final_norm_;
+  NormWeights final_norm_;
   const Half* head_ = nullptr;
 };
 

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "base/error.hpp"
 #include "base/file.hpp"
 #include "model/dummy_weights.hpp"
 
@@ -11,16 +12,25 @@ namespace {
 class StoreSource final : public WeightSource {
  public:
   explicit StoreSource(model::StoreIndex index)
-      : index_(std::move(index)), file_(index_.path, File::Mode::read) {}
+      : index_(std::move(index)),
+        file_(index_.path, File::Mode::read),
+        direct_file_(DirectFile::open_for_reading(index_.path)) {}
 
   void read(const std::string& group, const model::TensorSpec& tensor, std::uint64_t first_byte,
             std::span<std::byte> out) const override {
     file_.read_at(out, index_.find(group, tensor.name).offset_bytes + first_byte);
   }
 
+  [[nodiscard]] const DirectFile* file() const override { return &direct_file_; }
+  [[nodiscard]] std::uint64_t file_offset(const std::string& group,
+                                          const std::string& tensor) const override {
+    return index_.find(group, tensor).offset_bytes;
+  }
+
  private:
   model::StoreIndex index_;
   File file_;
+  DirectFile direct_file_;
 };
 
 class DummySource final : public WeightSource {
@@ -31,6 +41,12 @@ class DummySource final : public WeightSource {
             std::span<std::byte> out) const override {
     model::fill_dummy(seed_, group, tensor, static_cast<std::int64_t>(first_byte / sizeof(Half)),
                       {reinterpret_cast<Half*>(out.data()), out.size() / sizeof(Half)});
+  }
+
+  [[nodiscard]] const DirectFile* file() const override { return nullptr; }
+  [[nodiscard]] std::uint64_t file_offset(const std::string& group,
+                                          const std::string& tensor) const override {
+    throw InternalError(fmt::format("{}/{} is in no file", group, tensor));
   }
 
  private:

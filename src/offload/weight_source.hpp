@@ -6,6 +6,7 @@
 #include <string>
 
 #include "model/weight_store.hpp"
+#include "offload/direct_file.hpp"
 
 namespace stagecoach::offload {
 
@@ -16,6 +17,11 @@ class WeightSource {
   /// Fills `out` with the tensor's f16 bytes from `first_byte` (even) on.
   virtual void read(const std::string& group, const model::TensorSpec& tensor,
                     std::uint64_t first_byte, std::span<std::byte> out) const = 0;
+  /// The file that holds the weights, opened for direct transfers; null: there is none.
+  [[nodiscard]] virtual const DirectFile* file() const = 0;
+  /// Where a tensor begins in that file: at a page boundary.
+  [[nodiscard]] virtual std::uint64_t file_offset(const std::string& group,
+                                                  const std::string& tensor) const = 0;
 };
 
 /// Bytes straight from the store file. IoError names the file.

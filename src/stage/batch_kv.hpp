@@ -33,10 +33,10 @@ struct BatchKv {
   std::int32_t reads = 0;             ///< pages read from disk
   std::int32_t cpu_staged = 0;        ///< disk pages that pass through DRAM
   std::int32_t passing = 0;
-  std::int32_t stores = 0;            ///< pages outside the device that take new tokens
-  std::int32_t writes = 0;            ///< pages written to disk
+  std::int32_t stores = 0;  ///< pages outside the device that take new tokens
+  std::int32_t writes = 0;  ///< pages written to disk
   std::int32_t partials = 0;
-  std::int32_t attended_by_cpu = 0;   ///< pages
+  std::int32_t attended_by_cpu = 0;  ///< pages
 
   /// Some page is not on the device.
   [[nodiscard]] bool offloaded() const { return staged + attended_by_cpu > 0; }

@@ -21,8 +21,8 @@ Batcher::Batcher(const BatchShape& shape, std::int64_t page_capacity,
     if (pages > page_capacity_) {
       throw ConfigError(
           fmt::format("request {} needs {} KV pages a layer, the stages have room for {}: raise "
-                      "--device-mem or "
-                      "lower --max-new-tokens",
+                      "the budget of the "
+                      "tier that is full (see the memory report), or lower --max-new-tokens",
                       i + 1, pages, page_capacity_));
     }
   }
@@ -59,6 +59,9 @@ bool Batcher::may_admit(std::int32_t block) const {
 }
 
 void Batcher::refill(std::int32_t block) {
+  if (shape_.admission == Admission::whole && alive_in(block) > 0) {
+    return;
+  }
   for (std::int32_t slot = 0; slot < shape_.block() && may_admit(block); ++slot) {
     if (auto& here = place(block, slot); here.sequence < 0) {
       claimed_pages_ += pages_of(next_sequence_);
@@ -83,7 +86,8 @@ std::vector<std::int64_t> Batcher::grant_prompt_tokens(std::int32_t block) {
   std::sort(in_prompt.begin(), in_prompt.end(), [&](std::int32_t a, std::int32_t b) {
     return place(block, a).sequence < place(block, b).sequence;
   });
-  std::int64_t left = shape_.prefill_piece;
+  std::int64_t left =
+      shape_.admission == Admission::whole ? shape_.max_visit_rows() : shape_.prefill_piece;
   for (const auto slot : in_prompt) {
     const auto& here = place(block, slot);
     const auto& prompt = sequences_[static_cast<std::size_t>(here.sequence)].prompt;

@@ -38,7 +38,9 @@ struct TokenOutcome {
 /// they may need (prompt and every new token) fit beside the claims of those already admitted, so
 /// that a running job cannot run out. A block takes no more than its share of the unfinished
 /// sequences, so that a job of few requests fills the pipeline too. Prompt tokens, at most
-/// `prefill_piece` a visit, go to the sequences of the block in the order of their admission.
+/// `prefill_piece` a visit, go to the sequences of the block in the order of their admission. With
+/// Admission::whole a block takes new sequences only when all of its old ones have ended, and their
+/// prompts at once.
 class Batcher {
  public:
   /// `page_capacity`: KV pages a layer, the smallest over the stages. ConfigError if a sequence

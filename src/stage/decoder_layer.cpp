@@ -1,58 +1,22 @@
 #include "stage/decoder_layer.hpp"
 
 #include <cmath>
-#include <utility>
 
 #include "base/error.hpp"
 
 namespace stagecoach::stage {
 namespace {
 
+using device::Epilogue;
+
 std::int64_t qkv_width(const model::ModelSpec& spec) {
   return (spec.heads + 2 * spec.kv_heads) * spec.head_dim;
 }
 
-device::Epilogue epilogue_of(model::Activation activation) {
+Epilogue epilogue_of(model::Activation activation) {
   STAGECOACH_CHECK(activation == model::Activation::relu);
-  return device::Epilogue::relu;
+  return Epilogue::relu;
 }
-
-/// The operations of one layer over one set of rows, sharing device, stream and row count.
-class LayerOps {
- public:
-  LayerOps(device::Device& device, device::Stream& stream, const model::ModelSpec& spec,
-           std::int64_t rows)
-      : device_(device), stream_(stream), spec_(spec), rows_(rows) {}
-
-  void norm(const offload::WeightAndBias& weights, const float* x, float* out) {
-    device_.layer_norm(stream_, {.x = x,
-                                 .weight = weights.weight,
-                                 .bias = weights.bias,
-                                 .out = out,
-                                 .rows = rows_,
-                                 .width = spec_.hidden,
-                                 .epsilon = static_cast<float>(spec_.norm_epsilon)});
-  }
-
-  void linear(const offload::WeightAndBias& weights, const float* x, std::int64_t in, float* out,
-              std::int64_t out_features, std::int64_t out_stride, device::Epilogue epilogue) {
-    device_.linear(stream_, {.x = x,
-                             .weight = weights.weight,
-                             .bias = weights.bias,
-                             .out = out,
-                             .rows = rows_,
-                             .in_features = in,
-                             .out_features = out_features,
-                             .out_stride = out_stride,
-                             .epilogue = epilogue});
-  }
-
- private:
-  device::Device& device_;
-  device::Stream& stream_;
-  const model::ModelSpec& spec_;
-  std::int64_t rows_;
-};
 
 }  // namespace
 
@@ -66,45 +30,85 @@ LayerWorkspace::LayerWorkspace(const model::ModelSpec& spec, std::int64_t rows, 
       attention(qkv + rows * qkv_width(spec)),
       mlp(attention + rows * spec.heads * spec.head_dim) {}
 
-void enqueue_layer(device::Device& device, device::Stream& stream, const model::ModelSpec& spec,
-                   const offload::LayerWeights& weights, const LayerWorkspace& workspace,
-                   LayerInput input) {
-  using device::Epilogue;
-  LayerOps ops(device, stream, spec, input.rows);
+DecoderLayer::DecoderLayer(device::Device& device, device::Stream& stream,
+                           const model::ModelSpec& spec, const offload::LayerWeights& weights,
+                           const LayerWorkspace& workspace, float* hidden, std::int64_t rows)
+    : device_(device),
+      stream_(stream),
+      spec_(spec),
+      weights_(weights),
+      workspace_(workspace),
+      hidden_(hidden),
+      rows_(rows) {}
+
+void DecoderLayer::norm(const offload::NormWeights& weights, const float* x, float* out) {
+  device_.layer_norm(stream_, {.x = x,
+                               .weight = weights.weight,
+                               .bias = weights.bias,
+                               .out = out,
+                               .rows = rows_,
+                               .width = spec_.hidden,
+                               .epsilon = static_cast<float>(spec_.norm_epsilon)});
+}
+
+void DecoderLayer::linear(const offload::LinearWeights& weights, const float* x, std::int64_t in,
+                          float* out, std::int64_t out_stride, Epilogue epilogue) {
+  const auto rows_of_weights = [&](const Half* rows, std::int64_t first, std::int64_t count) {
+    if (count > 0) {
+      device_.linear(stream_, {.x = x,
+                               .weight = rows,
+                               .bias = weights.bias + first,
+                               .out = out + first,
+                               .rows = rows_,
+                               .in_features = in,
+                               .out_features = count,
+                               .out_stride = out_stride,
+                               .epilogue = epilogue});
+    }
+  };
+  rows_of_weights(weights.first, 0, weights.first_rows);
+  rows_of_weights(weights.rest, weights.first_rows, weights.rest_rows);
+}
+
+void DecoderLayer::attention_in() {
+  const auto q_width = spec_.heads * spec_.head_dim;
+  const auto kv_width = spec_.kv_heads * spec_.head_dim;
+  const auto stride = qkv_width(spec_);
+  float* const query = workspace_.qkv;
+  norm(weights_.attn_norm, hidden_, workspace_.norm);
+  linear(weights_.q, workspace_.norm, spec_.hidden, query, stride, Epilogue::none);
+  linear(weights_.k, workspace_.norm, spec_.hidden, query + q_width, stride, Epilogue::none);
+  linear(weights_.v, workspace_.norm, spec_.hidden, query + q_width + kv_width, stride,
+         Epilogue::none);
+}
+
+void DecoderLayer::attention_out() {
+  linear(weights_.o, workspace_.attention, spec_.heads * spec_.head_dim, hidden_, spec_.hidden,
+         Epilogue::add_to_out);
+}
+
+void DecoderLayer::mlp() {
+  norm(weights_.mlp_norm, hidden_, workspace_.norm);
+  linear(weights_.up, workspace_.norm, spec_.hidden, workspace_.mlp, spec_.ffn,
+         epilogue_of(spec_.activation));
+  linear(weights_.down, workspace_.mlp, spec_.ffn, hidden_, spec_.hidden, Epilogue::add_to_out);
+}
+
+device::AttentionArgs attention_args(const model::ModelSpec& spec, float* qkv, float* out,
+                                     std::int64_t page_tokens, device::KvType kv_type) {
   const auto q_width = spec.heads * spec.head_dim;
-  const auto kv_width = spec.kv_heads * spec.head_dim;
-  const auto stride = qkv_width(spec);
-  float* const query = workspace.qkv;
-  float* const key = query + q_width;
-  float* const value = key + kv_width;
-
-  ops.norm(weights.attn_norm, input.hidden, workspace.norm);
-  ops.linear(weights.q, workspace.norm, spec.hidden, query, q_width, stride, Epilogue::none);
-  ops.linear(weights.k, workspace.norm, spec.hidden, key, kv_width, stride, Epilogue::none);
-  ops.linear(weights.v, workspace.norm, spec.hidden, value, kv_width, stride, Epilogue::none);
-
-  device::AttentionArgs attention{.query = query,
-                                  .key = key,
-                                  .value = value,
-                                  .row_stride = stride,
-                                  .out = workspace.attention,
-                                  .heads = spec.heads,
-                                  .kv_heads = spec.kv_heads,
-                                  .head_dim = spec.head_dim,
-                                  .page_tokens = input.page_tokens,
-                                  .scale = 1.0f / std::sqrt(static_cast<float>(spec.head_dim)),
-                                  .kv_type = input.kv_type,
-                                  .sequences = std::move(input.sequences)};
-  device.store_kv(stream, attention);
-  device.attention(stream, std::move(attention));
-  ops.linear(weights.o, workspace.attention, q_width, input.hidden, spec.hidden, spec.hidden,
-             Epilogue::add_to_out);
-
-  ops.norm(weights.mlp_norm, input.hidden, workspace.norm);
-  ops.linear(weights.up, workspace.norm, spec.hidden, workspace.mlp, spec.ffn, spec.ffn,
-             epilogue_of(spec.activation));
-  ops.linear(weights.down, workspace.mlp, spec.ffn, input.hidden, spec.hidden, spec.hidden,
-             Epilogue::add_to_out);
+  return {.query = qkv,
+          .key = qkv + q_width,
+          .value = qkv + q_width + spec.kv_heads * spec.head_dim,
+          .row_stride = qkv_width(spec),
+          .out = out,
+          .heads = spec.heads,
+          .kv_heads = spec.kv_heads,
+          .head_dim = spec.head_dim,
+          .page_tokens = page_tokens,
+          .scale = 1.0f / std::sqrt(static_cast<float>(spec.head_dim)),
+          .kv_type = kv_type,
+          .sequences = {}};
 }
 
 }  // namespace stagecoach::stage

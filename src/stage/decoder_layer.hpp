@@ -21,19 +21,38 @@ struct LayerWorkspace {
   LayerWorkspace(const model::ModelSpec& spec, std::int64_t rows, float* memory);
 };
 
-/// The rows of one GPU batch in one layer.
-struct LayerInput {
-  float* hidden = nullptr;  ///< [rows, spec.hidden], updated in place
-  std::int64_t rows = 0;
-  std::int64_t page_tokens = 0;
-  device::KvType kv_type = device::KvType::f16;
-  std::vector<device::SequenceRows> sequences;  ///< with this layer's pages
+/// One decoder layer (pre-norm) over the rows of one GPU batch, in the parts that the schedule
+/// knows. The place to teach another model family's layer. Holds references only.
+class DecoderLayer {
+ public:
+  /// `hidden` [rows, spec.hidden] f32 is updated in place.
+  DecoderLayer(device::Device& device, device::Stream& stream, const model::ModelSpec& spec,
+               const offload::LayerWeights& weights, const LayerWorkspace& workspace, float* hidden,
+               std::int64_t rows);
+
+  /// Norm, query, key and value: hidden -> workspace.qkv.
+  void attention_in();
+  /// The products after attention, added to hidden: workspace.attention -> hidden.
+  void attention_out();
+  /// The MLP, added to hidden.
+  void mlp();
+
+ private:
+  void norm(const offload::NormWeights& weights, const float* x, float* out);
+  void linear(const offload::LinearWeights& weights, const float* x, std::int64_t in, float* out,
+              std::int64_t out_stride, device::Epilogue epilogue);
+
+  device::Device& device_;
+  device::Stream& stream_;
+  const model::ModelSpec& spec_;
+  const offload::LayerWeights& weights_;
+  const LayerWorkspace& workspace_;
+  float* hidden_;
+  std::int64_t rows_;
 };
 
-/// Enqueues one decoder layer (pre-norm): attention over the KV pages, then the MLP, each added to
-/// the hidden states. The place to teach another model family's layer.
-void enqueue_layer(device::Device& device, device::Stream& stream, const model::ModelSpec& spec,
-                   const offload::LayerWeights& weights, const LayerWorkspace& workspace,
-                   LayerInput input);
+/// Attention's arguments but for the sequences: `qkv` is laid out as in the workspace.
+device::AttentionArgs attention_args(const model::ModelSpec& spec, float* qkv, float* out,
+                                     std::int64_t page_tokens, device::KvType kv_type);
 
 }  // namespace stagecoach::stage

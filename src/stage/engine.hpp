@@ -1,21 +1,44 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <memory>
-#include <span>
-#include <vector>
+#include <string>
 
 #include "base/abort_signal.hpp"
 #include "comm/transport.hpp"
 #include "device/device.hpp"
-#include "offload/kv_pages.hpp"
+#include "offload/disk_stream.hpp"
 #include "offload/stage_weights.hpp"
-#include "stage/decoder_layer.hpp"
 #include "stage/schedule.hpp"
+#include "stage/stage_memory.hpp"
+#include "stage/stage_streams.hpp"
+#include "stage/step_context.hpp"
 #include "stage/visit.hpp"
 
 namespace stagecoach::stage {
+
+/// What an engine works with; all of it must outlive the engine.
+struct EngineParts {
+  const StagePlan& plan;
+  const StageMemory& memory;
+  const offload::StageWeights& weights;
+  device::Device& device;
+  device::Device* cpu = nullptr;  ///< stores and attends in DRAM; needed if the cache goes there
+  comm::Transport& transport;
+  AbortSignal& abort;
+  offload::DiskOptions disk;
+};
+
+/// What a stage has moved so far.
+struct EngineTotals {
+  std::array<std::int64_t, kResources> bytes{};
+  std::int64_t weight_bytes_read = 0;  ///< from disk, of bytes[disk_read]
+  offload::DiskCounters disk_read;
+  offload::DiskCounters disk_write;
+};
 
 /// Carries out the schedule of one stage: hands every step to its resource's stream with the waits
 /// that the schedule names, and returns while they run. Stage k is rank k of the transport.
@@ -24,11 +47,7 @@ namespace stagecoach::stage {
 /// then throw JobAborted.
 class Engine {
  public:
-  /// Takes the stage's buffers from `device`, exactly those of the memory report. Device (whose
-  /// memory the host must be able to address), transport, abort and weights must outlive the
-  /// engine.
-  Engine(StageShape shape, std::int64_t kv_pages_per_layer, const offload::StageWeights& weights,
-         device::Device& device, comm::Transport& transport, AbortSignal& abort);
+  explicit Engine(const EngineParts& parts);
   ~Engine();
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
@@ -42,54 +61,31 @@ class Engine {
   /// Returns when every issued step has run.
   void finish();
 
+  [[nodiscard]] EngineTotals totals() const;
+  /// How disk is read: "io_uring, 8 requests of 8.00 MiB"; empty: not at all.
+  [[nodiscard]] std::string disk_description() const;
+  [[nodiscard]] const offload::KvPages& pages() const { return scheduler_.pages(); }
+
  private:
-  struct HeadRows;
-  struct Outcomes;
-  /// What the steps of one visit share.
+  /// A visit whose steps may still run.
   struct InFlight {
-    std::shared_ptr<const Visit> visit;
-    VisitSchedule schedule;
-    std::shared_ptr<Outcomes> outcomes;  ///< on the last stage
+    VisitState state;
+    std::array<StepId, kResources> last_of{};  ///< its last step of each resource
   };
 
   void wait_for_ring_place();
-  void update_pages(const Visit& visit);
-  void run_step(const Step& step, const InFlight& flight);
-  void embed(const Step& step, const InFlight& flight);
-  void layer(const Step& step, const InFlight& flight);
-  void head(const Step& step, const InFlight& flight);
-  void head_chunk(const HeadRows& rows, std::size_t first, std::size_t count, const float* hidden,
-                  std::span<device::SampleResult> results);
-  void receive_hidden(const Step& step, const InFlight& flight);
-  void send_plan(const std::shared_ptr<const Visit>& visit);
-  void send_hidden(const Step& step, const InFlight& flight);
-  void send_tokens(const InFlight& flight);
+  void run_step(const Step& step, const VisitState& visit);
 
-  [[nodiscard]] device::Stream& stream_of(Resource resource) const;
-  [[nodiscard]] float* hidden_rows(std::int32_t ring, std::int64_t first_row) const;
-  [[nodiscard]] std::int64_t place_of(std::int32_t block, std::int32_t slot) const;
-  [[nodiscard]] std::vector<device::SequenceRows> sequences_of(const Visit& visit,
-                                                               const GpuBatch& batch,
-                                                               std::int64_t layer) const;
-
-  StageShape shape_;
-  const offload::StageWeights& weights_;
-  device::Device& device_;
-  comm::Transport& transport_;
   AbortSignal& abort_;
+  const StagePlan& plan_;
   Scheduler scheduler_;
-  device::Buffer kv_memory_;
-  device::Buffer hidden_memory_;
-  device::Buffer workspace_memory_;
-  offload::KvPages pages_;
-  LayerWorkspace workspace_;
+  EngineTotals totals_;
+  std::deque<InFlight> in_ring_;  ///< oldest first
   /// Events of the steps of the visits in the ring; older steps have run.
   std::map<StepId, device::Event> events_;
-  std::vector<std::int64_t> in_ring_;  ///< their numbers, oldest first
   // Last, so that they are destroyed first: their work uses everything above.
-  std::unique_ptr<device::Stream> compute_;
-  std::unique_ptr<device::Stream> send_;
-  std::unique_ptr<device::Stream> receive_;
+  StageStreams streams_;
+  StepContext context_;
 };
 
 }  // namespace stagecoach::stage

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "stage/schedule.hpp"
+#include "stage/stage_plan.hpp"
 
 namespace stagecoach::stage {
 
@@ -15,40 +15,59 @@ struct KvDemand {
   std::int64_t wanted_pages = 0;   ///< pages a layer with every place taken by the longest ones
 };
 
+/// Most bytes that a stage may take of each tier.
+struct Budgets {
+  std::size_t device = 0;
+  std::size_t cpu = 0;
+  std::size_t disk = 0;
+  std::size_t pinned = 0;  ///< part of `cpu` that may be locked in DRAM
+  /// Where the device's memory is the machine's DRAM: of device and CPU together; else 0.
+  std::size_t together = 0;
+};
+
+/// Memory that is not the plan's: of the device's operations, of those on the CPU, and of loading.
+struct ScratchBytes {
+  std::size_t device = 0;
+  std::size_t cpu = 0;
+  std::size_t loading = 0;
+};
+
 struct MemoryLine {
+  offload::Tier tier = offload::Tier::device;
   std::string what;
   std::size_t size_bytes = 0;
 };
 
-/// Every byte that a stage takes, known before the first is taken.
+/// Every byte that a stage takes of every tier, known before the first is taken.
 struct MemoryReport {
   std::vector<MemoryLine> lines;
-  std::size_t budget_bytes = 0;
+  Budgets budgets;
+  std::size_t pinned_bytes = 0;         ///< of the CPU's
   std::int64_t kv_pages_per_layer = 0;  ///< that fit, at most those wanted
 
-  [[nodiscard]] std::size_t total_bytes() const;
+  [[nodiscard]] std::size_t total_bytes(offload::Tier tier) const;
+  [[nodiscard]] std::size_t budget_bytes(offload::Tier tier) const;
+  [[nodiscard]] bool fits() const;
 };
 
-/// Bytes of one KV page of `shape` (K and V of page_tokens tokens in one layer).
-std::size_t kv_page_bytes(const StageShape& shape);
-/// Rows of logits that the head works on at once.
-std::int64_t head_chunk_rows(const StageShape& shape);
-/// Bytes of the operations' workspace (see decoder_layer.hpp).
-std::size_t workspace_bytes(const StageShape& shape);
-std::size_t hidden_buffer_bytes(const StageShape& shape);
+struct PlannedStage {
+  StagePlan plan;
+  MemoryReport memory;
+};
 
-/// The report of a stage with as many KV pages as the budget allows, at most those wanted.
-/// `device_scratch_bytes` is the device's own, `staging_bytes` what loading the weights takes.
-/// OutOfMemory, with the numbers and what to change, if not even the longest request fits.
-MemoryReport plan_memory(const StageShape& shape, const KvDemand& demand, std::size_t budget_bytes,
-                         std::size_t device_scratch_bytes, std::size_t staging_bytes);
+/// The plan of a stage with as many KV pages as the budgets allow, at most those wanted, and as
+/// many weight buffers: 3 if all wanted pages fit beside them, else 2, else 1 (unless the policy
+/// says). OutOfMemory, with the numbers and the flags that would make it fit, if not even the
+/// longest request fits.
+PlannedStage plan_stage(const StageShape& shape, const Policy& policy, const PlanOptions& options,
+                        const KvDemand& demand, const Budgets& budgets,
+                        const ScratchBytes& scratch);
 
-/// The same with a given number of pages: after the stages have agreed on the smallest.
-MemoryReport plan_memory_with_pages(const StageShape& shape, std::int64_t kv_pages_per_layer,
-                                    std::size_t budget_bytes, std::size_t device_scratch_bytes,
-                                    std::size_t staging_bytes);
+/// The same with fewer pages: after the stages have agreed on the smallest number.
+PlannedStage plan_with_pages(const PlannedStage& stage, const KvDemand& demand,
+                             std::int64_t kv_pages_per_layer, const ScratchBytes& scratch);
 
-/// A table, one line an entry, with total and budget.
+/// A table, one line an entry, with total and budget of each tier that is used.
 std::string format_report(const MemoryReport& report);
 
 }  // namespace stagecoach::stage

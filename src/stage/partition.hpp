@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "offload/stage_weights.hpp"
+#include "offload/stage_contents.hpp"
 
 namespace stagecoach::stage {
 

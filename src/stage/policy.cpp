@@ -22,10 +22,10 @@ void check_pair(double device, double cpu, const char* what) {
   const bool good = std::isfinite(device) && std::isfinite(cpu) && device >= 0 && cpu >= 0 &&
                     device + cpu <= 100 + 1e-9;
   if (!good) {
-    throw ConfigError(
-        fmt::format("--percent: {} on device {} and CPU {}: both must be 0 to 100, and their sum at "
-                    "most 100 (the rest is on disk)",
-                    what, device, cpu));
+    throw ConfigError(fmt::format(
+        "--percent: {} on device {} and CPU {}: both must be 0 to 100, and their sum at "
+        "most 100 (the rest is on disk)",
+        what, device, cpu));
   }
 }
 
@@ -49,7 +49,7 @@ Percent parse_percent(const std::string& text, const std::string& flag) {
 }
 
 std::string format_percent(const Percent& percent) {
-  return fmt::format("{:g} {:g} {:g} {:g} {:g} {:g}", percent.weights_device, percent.weights_cpu,
+  return fmt::format("{} {} {} {} {} {}", percent.weights_device, percent.weights_cpu,
                      percent.cache_device, percent.cache_cpu, percent.hidden_device,
                      percent.hidden_cpu);
 }

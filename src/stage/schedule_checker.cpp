@@ -78,8 +78,9 @@ class Checker {
       if (const auto found = done_.find(wait); found != done_.end()) {
         join(found->second, true);
       } else {
-        faults_.push_back(fmt::format("{} waits for visit {} step {}, which does not come before it",
-                                      name(checked), wait.visit, wait.index));
+        faults_.push_back(
+            fmt::format("{} waits for visit {} step {}, which does not come before it",
+                        name(checked), wait.visit, wait.index));
       }
     }
     return checked;

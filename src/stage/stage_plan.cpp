@@ -58,8 +58,7 @@ KvPlan plan_kv(const StagePlan& plan, std::int64_t longest_pages, std::int64_t k
   if (kv.pools.disk > 0) {
     kv.open_slots = offload::KvPages::open_slots_for(batch.places(), batch.block());
     kv.passing = std::min(batch.max_batch_rows() / batch.page_tokens, kv.pools.disk);
-    kv.cpu_staged =
-        plan.cpu_attention || !plan.direct ? std::min(of_a_batch, kv.pools.disk) : 0;
+    kv.cpu_staged = plan.cpu_attention || !plan.direct ? std::min(of_a_batch, kv.pools.disk) : 0;
   }
   kv.partial_floats = device::attention_partial_floats(1, shape.spec.heads, shape.spec.head_dim);
   kv.partials = plan.cpu_attention ? std::min(of_a_batch, outside) : 0;
@@ -69,8 +68,7 @@ KvPlan plan_kv(const StagePlan& plan, std::int64_t longest_pages, std::int64_t k
 HiddenPlan plan_hidden(const StagePlan& plan) {
   const auto& shape = plan.shape;
   const auto& batch = shape.batch;
-  const auto counts =
-      offload::split_by_shares(batch.num_gpu_batches, plan.policy.percent.hidden());
+  const auto counts = offload::split_by_shares(batch.num_gpu_batches, plan.policy.percent.hidden());
   HiddenPlan hidden;
   for (const auto tier : offload::kTiers) {
     hidden.tiers.insert(hidden.tiers.end(), static_cast<std::size_t>(counts.of(tier)), tier);
@@ -127,11 +125,10 @@ StagePlan make_plan(const StageShape& shape, const Policy& policy, const PlanOpt
 }
 
 std::size_t kv_page_bytes(const StageShape& shape) {
-  const auto elements =
-      2 * shape.batch.page_tokens * shape.spec.kv_heads * shape.spec.head_dim;
-  return round_up(static_cast<std::size_t>(elements) *
-                      device::kv_element_bytes(shape.batch.kv_type),
-                  kPageBytes);
+  const auto elements = 2 * shape.batch.page_tokens * shape.spec.kv_heads * shape.spec.head_dim;
+  return round_up(
+      static_cast<std::size_t>(elements) * device::kv_element_bytes(shape.batch.kv_type),
+      kPageBytes);
 }
 
 std::int64_t head_chunk_rows(const StageShape& shape) {
@@ -141,9 +138,9 @@ std::int64_t head_chunk_rows(const StageShape& shape) {
 std::size_t workspace_bytes(const StageShape& shape) {
   const auto layer = LayerWorkspace::size_floats(shape.spec, shape.batch.max_batch_rows());
   const auto head = head_chunk_rows(shape) * (2 * shape.spec.hidden + shape.spec.vocab);
-  return round_up(sizeof(float) * static_cast<std::size_t>(shape.last() ? std::max(layer, head)
-                                                                        : layer),
-                  kPageBytes);
+  return round_up(
+      sizeof(float) * static_cast<std::size_t>(shape.last() ? std::max(layer, head) : layer),
+      kPageBytes);
 }
 
 std::size_t hidden_bytes(const StageShape& shape, std::int64_t rows) {

@@ -58,13 +58,13 @@ struct HiddenPlan {
   std::int64_t device_rows = 0;      ///< of each buffer of the ring
   std::int64_t cpu_rows = 0;
   std::int64_t disk_batches = 0;
-  bool work = false;          ///< batches are loaded to be computed with
-  bool wire_in_cpu = false;   ///< what comes and goes over the wire passes through DRAM
+  bool work = false;            ///< batches are loaded to be computed with
+  bool wire_in_cpu = false;     ///< what comes and goes over the wire passes through DRAM
   std::size_t batch_bytes = 0;  ///< of a batch on disk or in staging, page-aligned
 };
 
-/// Everything that is decided about a stage before it runs: what schedule, engine, memory report and
-/// simulation all go by.
+/// Everything that is decided about a stage before it runs: what schedule, engine, memory report
+/// and simulation all go by.
 struct StagePlan {
   StageShape shape;
   Policy policy;

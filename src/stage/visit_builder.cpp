@@ -137,8 +137,7 @@ void VisitBuilder::start_visit() {
     add({.kind = StepKind::send_plan, .resource = Resource::send});
   }
   if (!shape.first()) {
-    const auto kind =
-        plan_.hidden.wire_in_cpu ? BufferKind::hidden_cpu : BufferKind::hidden_device;
+    const auto kind = plan_.hidden.wire_in_cpu ? BufferKind::hidden_cpu : BufferKind::hidden_device;
     Step step{.kind = StepKind::receive_hidden,
               .resource = Resource::receive,
               .rows = visit_.rows(),
@@ -200,8 +199,8 @@ void VisitBuilder::run_slot(std::size_t index) {
 }
 
 /// generation_loop_overlap_multi_batch of FlexGen: in each slot load_weight of the next phase (in
-/// the first slot alone, since its first request loads all of it), load_cache and load_hidden of the
-/// next batch, compute, store_cache and store_hidden of the last batch, and a synchronisation.
+/// the first slot alone, since its first request loads all of it), load_cache and load_hidden of
+/// the next batch, compute, store_cache and store_hidden of the last batch, and a synchronisation.
 void VisitBuilder::run_slot_as_flexgen(std::size_t index) {
   const auto& slot = slots_[index];
   if (slot.first_of_unit) {
@@ -249,7 +248,8 @@ void VisitBuilder::load_hidden(const Slot& slot) {
   const BufferRef staging{BufferKind::hidden_staging, slot.turn};
   if (*source == Tier::disk) {
     auto read = make(StepKind::read_hidden, Resource::disk_read, slot);
-    read.bytes = static_cast<std::int64_t>(plan_.hidden.batch_bytes);
+    read.bytes = static_cast<std::int64_t>(
+        round_up(static_cast<std::size_t>(hidden_bytes_of(slot)), kPageBytes));
     touch_ring(read, BufferKind::hidden_disk);
     read.reads.push_back({BufferKind::hidden_disk, schedule_.ring, slot.batch});
     read.writes.push_back(staging);
@@ -285,7 +285,8 @@ void VisitBuilder::store_hidden(const Slot& slot) {
     add(std::move(step));
     if (*target == Tier::disk) {
       auto write = make(StepKind::write_hidden, Resource::disk_write, slot);
-      write.bytes = static_cast<std::int64_t>(plan_.hidden.batch_bytes);
+      write.bytes = static_cast<std::int64_t>(
+          round_up(static_cast<std::size_t>(hidden_bytes_of(slot)), kPageBytes));
       write.reads.push_back(staging);
       touch_ring(write, BufferKind::hidden_disk);
       write.writes.push_back({BufferKind::hidden_disk, schedule_.ring, slot.batch});
@@ -313,9 +314,7 @@ void VisitBuilder::load_pages(const Slot& slot) {
   if (pages.loads > 0) {
     auto step = make(StepKind::load_kv, Resource::h2d, slot);
     step.bytes = pages.loads * page_bytes;
-    const auto loaded = [](const PagePlace& page) {
-      return page.staged >= 0 && page.use.has_old;
-    };
+    const auto loaded = [](const PagePlace& page) { return page.staged >= 0 && page.use.has_old; };
     add_page_refs(step.reads, slot, BufferKind::kv_cpu, loaded);
     add_page_refs(step.reads, slot, BufferKind::kv_open, loaded);
     if (pages.cpu_staged > 0) {
@@ -629,13 +628,12 @@ void VisitBuilder::add_page_refs(std::vector<BufferRef>& refs, const Slot& slot,
                                  const std::function<bool(const PagePlace&)>& wanted) const {
   for (const auto& sequence : kv(slot).sequences) {
     for (const auto& page : sequence.pages) {
-      const bool there =
-          kind == BufferKind::kv_cpu    ? page.use.tier == Tier::cpu
-          : kind == BufferKind::kv_disk ? page.use.tier == Tier::disk
-                                        : page.use.tier == Tier::disk && page.use.open_slot >= 0;
+      const bool there = kind == BufferKind::kv_cpu ? page.use.tier == Tier::cpu
+                         : kind == BufferKind::kv_disk
+                             ? page.use.tier == Tier::disk
+                             : page.use.tier == Tier::disk && page.use.open_slot >= 0;
       if (there && wanted(page)) {
-        const auto slot_number =
-            kind == BufferKind::kv_open ? page.use.open_slot : page.use.slot;
+        const auto slot_number = kind == BufferKind::kv_open ? page.use.open_slot : page.use.slot;
         refs.push_back({kind, static_cast<std::int32_t>(slot_number), slot.layer});
       }
     }

@@ -28,7 +28,7 @@ class VisitBuilder {
     std::size_t unit = 0;
     std::int32_t batch = 0;  ///< index into batches
     std::int32_t turn = 0;
-    std::int32_t work = 0;   ///< turn of the activations' work buffer
+    std::int32_t work = 0;  ///< turn of the activations' work buffer
     bool first_of_unit = false;
     bool carried_in = false;   ///< the activations are in the work buffer already
     bool carried_out = false;  ///< and stay there for the next slot

@@ -103,7 +103,7 @@ TEST_F(Invariance, ScarceKvPages) {
   expect_baseline(run([](job::JobConfig& config) {
     config.stages = 2;
     config.batch.gpu_batch_size = 4;
-    config.device_mem_bytes = std::size_t{49} << 20;
+    config.policies.front().device_mem_bytes = std::size_t{17} << 20;
   }));
 }
 

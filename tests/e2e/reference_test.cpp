@@ -31,11 +31,12 @@ class Forward {
                               .head_dim = model_.spec.head_dim,
                               .page_tokens = kPageTokens,
                               .vocab = model_.spec.vocab});
+    const offload::LayerImage image(model::layer_tensors(model_.spec));
     weights_ = std::make_unique<offload::StageWeights>(
         model_.spec,
         offload::StageContents{
             .first_layer = 0, .layers = model_.spec.layers, .embedding = true, .head = true},
-        *model_.weights, *device_, 1, nullptr);
+        image, offload::cut_by_shares(image, {}), *model_.weights, *device_, dram_, 1, nullptr);
   }
 
   std::vector<float> logits(const std::vector<std::int32_t>& tokens) {
@@ -46,8 +47,6 @@ class Forward {
     const auto pages = offload::pages_for(rows, kPageTokens);
     const auto kv =
         device_->allocate(page_bytes * static_cast<std::size_t>(pages * spec.layers), "kv");
-    offload::KvPages table({kv.data(), kv.size_bytes()}, page_bytes, kPageTokens, spec.layers, 1);
-    table.extend(0, rows);
     std::vector<float> hidden(static_cast<std::size_t>(rows * spec.hidden));
     std::vector<float> memory(
         static_cast<std::size_t>(stage::LayerWorkspace::size_floats(spec, rows)));
@@ -65,13 +64,20 @@ class Forward {
     }
     device_->embed(*stream, embed);
     for (std::int64_t layer = 0; layer < spec.layers; ++layer) {
-      stage::enqueue_layer(*device_, *stream, spec, weights_->layer(layer), workspace,
-                           {.hidden = hidden.data(),
-                            .rows = rows,
-                            .page_tokens = kPageTokens,
-                            .kv_type = kv_type_,
-                            .sequences = {{.num_rows = static_cast<std::int32_t>(rows),
-                                           .pages = table.pages(0, layer)}}});
+      const auto weights = weights_->layer(layer, nullptr, 0);
+      stage::DecoderLayer decoder(*device_, *stream, spec, weights, workspace, hidden.data(), rows);
+      decoder.attention_in();
+      auto args =
+          stage::attention_args(spec, workspace.qkv, workspace.attention, kPageTokens, kv_type_);
+      args.sequences = {{.num_rows = static_cast<std::int32_t>(rows)}};
+      for (std::int64_t page = 0; page < pages; ++page) {
+        args.sequences[0].pages.push_back(
+            kv.data() + static_cast<std::size_t>(layer * pages + page) * page_bytes);
+      }
+      device_->store_kv(*stream, args);
+      device_->attention(*stream, args);
+      decoder.attention_out();
+      decoder.mlp();
     }
     device_->layer_norm(*stream, {.x = hidden.data(),
                                   .weight = weights_->final_norm().weight,
@@ -94,6 +100,7 @@ class Forward {
   static constexpr std::int64_t kPageTokens = 16;
 
   AbortSignal abort_;
+  MemoryBudget dram_{"CPU memory", std::size_t{1} << 30};
   job::ModelAccess model_;
   std::unique_ptr<device::Device> device_;
   device::KvType kv_type_;

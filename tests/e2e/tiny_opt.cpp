@@ -33,7 +33,7 @@ job::JobConfig tiny_job(const TinyOpt& tiny, const std::string& prompts,
   config.prompts_path = prompts;
   config.output_path = output;
   config.threads = 1;
-  config.device_mem_bytes = std::size_t{512} << 20;
+  config.policies.front().device_mem_bytes = std::size_t{512} << 20;
   config.timeout_seconds = 120;
   config.log_level = "error";
   return config;

@@ -1,0 +1,76 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+
+#include "base/memory_budget.hpp"
+#include "base/pinned_memory.hpp"
+#include "comm/transport.hpp"
+#include "job/config.hpp"
+#include "job/model_access.hpp"
+#include "offload/stage_weights.hpp"
+#include "stage/engine.hpp"
+#include "stage/memory_report.hpp"
+#include "stage/stage_memory.hpp"
+
+namespace stagecoach::job {
+
+/// What the requests ask of every stage.
+struct JobDemand {
+  stage::KvDemand kv;
+  std::int64_t longest_prompt = 0;
+};
+
+/// The devices, budgets, plan, memory and weights of one rank's stage, in the order in which a job
+/// takes them. Each step throws what the user is to be told; none talks to other ranks.
+class StageSetup {
+ public:
+  /// `model`, `transport` and `abort` must outlive the setup.
+  StageSetup(const JobConfig& config, const ModelAccess& model, const comm::Transport& transport,
+             int threads, AbortSignal& abort);
+
+  /// Finds budgets and plan. Takes nothing yet.
+  void plan(const JobDemand& demand);
+  /// After the stages have agreed on how many KV pages a layer they all have.
+  void settle(std::int64_t kv_pages_per_layer);
+  /// Takes all memory and disk space but the weights'.
+  void take_memory();
+  void load_weights();
+  [[nodiscard]] std::unique_ptr<stage::Engine> make_engine(comm::Transport& transport) const;
+
+  [[nodiscard]] const device::Device& device() const { return *device_; }
+  [[nodiscard]] const stage::StageShape& shape() const { return shape_; }
+  [[nodiscard]] const stage::StagePlan& stage_plan() const { return planned_.plan; }
+  [[nodiscard]] const stage::MemoryReport& memory() const { return planned_.memory; }
+  [[nodiscard]] const offload::StageWeights& weights() const { return *weights_; }
+  /// What the machine refused and how the job does without, one line each.
+  [[nodiscard]] const std::vector<std::string>& notes() const { return notes_; }
+  /// "device 1.0 GiB of 1.1 GiB planned, ...": the most that was taken at once.
+  [[nodiscard]] std::string peak_report() const;
+
+ private:
+  [[nodiscard]] device::ScratchShape scratch_shape() const;
+  [[nodiscard]] stage::Budgets find_budgets() const;
+  [[nodiscard]] stage::ScratchBytes scratch_bytes() const;
+  void make_device(std::size_t memory_bytes);
+
+  const JobConfig config_;
+  const ModelAccess& model_;
+  AbortSignal& abort_;
+  int threads_;
+  int ranks_on_this_host_;
+  stage::Policy policy_;
+  std::unique_ptr<device::Device> device_;
+  std::unique_ptr<device::Device> cpu_;  ///< stores and attends in DRAM
+  stage::StageShape shape_;
+  JobDemand demand_;
+  stage::PlannedStage planned_;
+  std::unique_ptr<MemoryBudget> dram_;
+  std::unique_ptr<stage::StageMemory> stage_memory_;
+  std::unique_ptr<offload::StageWeights> weights_;
+  std::optional<MemoryLock> pinned_;
+  std::vector<std::string> notes_;
+};
+
+}  // namespace stagecoach::job
