@@ -1,5 +1,7 @@
 #include <immintrin.h>
 
+#include <numeric>
+
 #include "micro/device_fixture.hpp"
 
 namespace stagecoach::bench {
@@ -19,6 +21,19 @@ __attribute__((target("avx2"))) std::uint64_t read_all(std::span<const std::byte
     total += static_cast<std::uint64_t>(_mm256_extract_epi64(sum, 0));
   }
   return total;
+}
+
+std::uint64_t read_all(std::span<const std::byte> bytes, device::ThreadPool& pool) {
+  const auto parts = static_cast<std::size_t>(pool.threads());
+  const std::size_t part_bytes = bytes.size() / parts / kPageBytes * kPageBytes;
+  std::vector<std::uint64_t> sums(parts);
+  pool.parallel_for(pool.threads(), [&](std::int64_t index, int /*worker*/) {
+    const auto part = static_cast<std::size_t>(index);
+    const auto first = part * part_bytes;
+    sums[part] =
+        read_all(bytes.subspan(first, part + 1 == parts ? bytes.size() - first : part_bytes));
+  });
+  return std::accumulate(sums.begin(), sums.end(), std::uint64_t{0});
 }
 
 }  // namespace stagecoach::bench

@@ -58,6 +58,33 @@ void attend_row(const AttentionArgs& args, const SequenceRows& sequence, std::in
   }
 }
 
+/// The scaled score of one position.
+double score(const AttentionArgs& args, const SequenceRows& sequence, std::int64_t row,
+             std::int64_t head, std::int64_t position) {
+  const auto key = cached(args, sequence, position, head / (args.heads / args.kv_heads), false);
+  const float* query =
+      args.query + (sequence.first_row + row) * args.row_stride + head * args.head_dim;
+  return args.scale * std::inner_product(key.begin(), key.end(), query, 0.0);
+}
+
+/// Max, weight and values of positions `first` to `end` - 1 into `out`.
+void attend_some(const AttentionArgs& args, const SequenceRows& sequence, std::int64_t row,
+                 std::int64_t head, std::int64_t first, std::int64_t end, double* out) {
+  std::fill_n(out, args.head_dim + 2, 0.0);
+  out[0] = -std::numeric_limits<double>::infinity();
+  for (std::int64_t p = first; p < end; ++p) {
+    out[0] = std::max(out[0], score(args, sequence, row, head, p));
+  }
+  for (std::int64_t p = first; p < end; ++p) {
+    const double weight = std::exp(score(args, sequence, row, head, p) - out[0]);
+    const auto value = cached(args, sequence, p, head / (args.heads / args.kv_heads), true);
+    out[1] += weight;
+    for (std::int64_t i = 0; i < args.head_dim; ++i) {
+      out[2 + i] += weight * value[at(i)];
+    }
+  }
+}
+
 std::vector<std::int32_t> by_likelihood(const float* logits, std::int64_t vocab) {
   std::vector<std::int32_t> ids(at(vocab));
   std::iota(ids.begin(), ids.end(), 0);
@@ -186,6 +213,22 @@ std::vector<double> reference_attention(const AttentionArgs& args) {
     }
   }
   return out;
+}
+
+std::vector<double> reference_attention_partial(const AttentionArgs& args,
+                                                const SequenceRows& sequence, std::int64_t page) {
+  std::vector<double> result(at(sequence.num_rows * args.heads * (args.head_dim + 2)),
+                             std::numeric_limits<double>::quiet_NaN());
+  const std::int64_t first = page * args.page_tokens;
+  for (std::int64_t row = 0; row < sequence.num_rows; ++row) {
+    const std::int64_t end =
+        std::min(first + args.page_tokens, sequence.first_position + row + std::int64_t{1});
+    for (std::int64_t head = 0; head < args.heads && first < end; ++head) {
+      attend_some(args, sequence, row, head, first, end,
+                  result.data() + (row * args.heads + head) * (args.head_dim + 2));
+    }
+  }
+  return result;
 }
 
 std::vector<double> reference_probabilities(const float* logits, std::int64_t vocab,

@@ -29,6 +29,12 @@ std::vector<double> reference_embed(const device::EmbedArgs& args);
 /// sequence are 0.
 std::vector<double> reference_attention(const device::AttentionArgs& args);
 
+/// One page's partial result for one sequence, [num_rows, heads, head_dim + 2]; NaN for rows that
+/// do not see the page.
+std::vector<double> reference_attention_partial(const device::AttentionArgs& args,
+                                                const device::SequenceRows& sequence,
+                                                std::int64_t page);
+
 /// The same tokens and logprobs from a full sort. Results near a boundary of the cumulative
 /// distribution may rightly differ from a device's.
 device::SampleResult reference_sample(const float* logits, std::int64_t vocab,

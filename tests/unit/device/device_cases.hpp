@@ -21,7 +21,9 @@ namespace stagecoach::test {
 class TestDevice {
  public:
   explicit TestDevice(const std::string& isa = "auto", int threads = 1)
-      : device_(device::make_host_device({threads, isa}, abort_)) {
+      : TestDevice(device::HostDeviceOptions{threads, isa}) {}
+  explicit TestDevice(const device::HostDeviceOptions& options)
+      : device_(device::make_host_device(options, abort_)) {
     device_->reserve_scratch({16384, 256, 64, 60000});
     stream_ = device_->create_stream("test");
   }

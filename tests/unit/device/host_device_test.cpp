@@ -46,6 +46,57 @@ TEST(HostDevice, OutOfMemoryNamesThePurpose) {
   EXPECT_NE(device->allocate(1, "still works").data(), nullptr);
 }
 
+TEST(HostDevice, CountsWhatBuffersAndScratchHold) {
+  AbortSignal abort;
+  const auto device = make_host_device({}, abort);
+  EXPECT_EQ(device->allocated_bytes(), 0u);
+  const device::ScratchShape shape{64, 16, 16, 100};
+  device->reserve_scratch(shape);
+  const auto scratch = device->scratch_bytes(shape);
+  EXPECT_EQ(device->allocated_bytes(), scratch);
+  {
+    Buffer first = device->allocate(10000, "a test");
+    const Buffer second = device->allocate(500, "a test");
+    EXPECT_EQ(device->allocated_bytes(), scratch + 10500);
+    first = Buffer();
+    EXPECT_EQ(device->allocated_bytes(), scratch + 500);
+  }
+  EXPECT_EQ(device->allocated_bytes(), scratch);
+  EXPECT_EQ(device->peak_bytes(), scratch + 10500);
+}
+
+TEST(HostDevice, GivesNoMoreThanItsMemory) {
+  AbortSignal abort;
+  const device::ScratchShape shape{64, 16, 16, 100};
+  const auto scratch = make_host_device({}, abort)->scratch_bytes(shape);
+  constexpr std::size_t kMiB = std::size_t{1} << 20;
+  const auto device = make_host_device({.memory_bytes = scratch + 2 * kMiB}, abort);
+  device->reserve_scratch(shape);
+  const Buffer first = device->allocate(kMiB, "weights");
+  {
+    const Buffer second = device->allocate(kMiB, "hidden states");
+    EXPECT_THROW(device->allocate(1, "more"), OutOfMemory);
+  }
+  try {
+    const Buffer third = device->allocate(kMiB + 1, "the KV cache");
+    FAIL() << "got " << third.size_bytes() << " bytes";
+  } catch (const OutOfMemory& error) {
+    EXPECT_THAT(error.what(), testing::HasSubstr("the KV cache"));
+  }
+  EXPECT_EQ(device->allocated_bytes(), scratch + kMiB);
+  EXPECT_NE(device->allocate(kMiB, "still works").data(), nullptr);
+
+  const auto small = make_host_device({.memory_bytes = scratch - 1}, abort);
+  EXPECT_THROW(small->reserve_scratch(shape), OutOfMemory);
+  EXPECT_EQ(small->allocated_bytes(), 0u);
+}
+
+TEST(HostDevice, SaysWhetherTheHostMayTouchItsMemory) {
+  AbortSignal abort;
+  EXPECT_TRUE(make_host_device({}, abort)->host_addressable());
+  EXPECT_FALSE(make_host_device({.host_addressable = false}, abort)->host_addressable());
+}
+
 TEST(HostDevice, RefusesUnknownInstructionSetsAndNoThreads) {
   AbortSignal abort;
   EXPECT_THROW(make_host_device({1, "neon"}, abort), ConfigError);

@@ -1,6 +1,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <future>
@@ -43,6 +44,23 @@ TEST(HostStream, RunsInOrder) {
   ASSERT_EQ(seen.size(), 1000u);
   for (int i = 0; i < 1000; ++i) {
     EXPECT_EQ(seen[static_cast<std::size_t>(i)], i);
+  }
+}
+
+// Of 4000 items about 500 sleep for about 100 us each: 50 ms, and never less than asked.
+TEST(HostStream, SleepsBeforeSomeItemsWithASeed) {
+  AbortSignal abort;
+  for (const std::uint64_t seed : {1, 2, 3}) {
+    const auto stream = make_host_stream("slow", abort, seed);
+    std::vector<int> seen;
+    const auto start = std::chrono::steady_clock::now();
+    for (int i = 0; i < 4000; ++i) {
+      stream->enqueue([&seen, i] { seen.push_back(i); });
+    }
+    stream->record().wait();
+    EXPECT_GE(std::chrono::steady_clock::now() - start, milliseconds(25)) << "seed " << seed;
+    EXPECT_TRUE(std::is_sorted(seen.begin(), seen.end()));
+    EXPECT_EQ(seen.size(), 4000u);
   }
 }
 
