@@ -10,7 +10,7 @@ namespace {
 
 /// Each visit costs a stage one unit for each of its layers, whatever it carries.
 double unit_cost(const Step& step) {
-  return step.kind == StepKind::layer && step.gpu_batch == 0 ? 1.0 : 0.0;
+  return step.kind == StepKind::mlp && step.gpu_batch == 0 ? 1.0 : 0.0;
 }
 
 struct Job {
@@ -32,9 +32,9 @@ testing::VirtualRun run(int stages, std::int64_t inner_iterations, const Job& jo
                          .num_gpu_batches = 2,
                          .inner_iterations = inner_iterations,
                          .prefill_piece = 64};
-  return testing::run_virtual_pipeline(testing::small_spec(stages * 2), stages, shape, 100000,
-                                       job.prompts, job.new_tokens,
-                                       {.compute = unit_cost, .wire = wire, .token_return = wire});
+  return testing::run_virtual_pipeline(
+      {.spec = testing::small_spec(stages * 2), .stages = stages, .shape = shape}, job.prompts,
+      job.new_tokens, {.work = unit_cost, .wire = wire, .token_return = wire});
 }
 
 /// Visits made before the last request got its place: until then the job is in its steady state.

@@ -23,8 +23,10 @@ struct VisitTimes {
 
 class StageClock {
  public:
-  StageClock(stage::StageShape shape, const VirtualCosts& costs)
-      : scheduler_(std::move(shape)), costs_(costs) {}
+  StageClock(const stage::StagePlan& plan, const VirtualCosts& costs)
+      : scheduler_(plan), costs_(costs) {
+    record.plan = plan;
+  }
 
   /// `known` is when the stage learns of the visit, `hidden_sent` when its input was sent.
   VisitTimes pass(const stage::Visit& visit, double known, double hidden_sent) {
@@ -37,13 +39,14 @@ class StageClock {
     VisitTimes times;
     double end = issue;
     for (auto& step : schedule.steps) {
-      end = run(step, issue, hidden_sent);
+      const double step_end = run(step, issue, hidden_sent);
+      end = std::max(end, step_end);
       if (step.kind == StepKind::send_plan) {
-        times.plan_sent = end;
+        times.plan_sent = step_end;
       } else if (step.kind == StepKind::send_hidden) {
-        times.hidden_sent = end;
+        times.hidden_sent = step_end;
       } else if (step.kind == StepKind::send_tokens) {
-        times.tokens_sent = end;
+        times.tokens_sent = step_end;
       }
       record.steps.push_back(std::move(step));
     }
@@ -61,9 +64,11 @@ class StageClock {
       start = std::max(start, ends_.at(wait));
     }
     double end = start;
-    if (step.resource == Resource::compute) {
-      end += costs_.compute(step);
-      record.computed.push_back({step.id.visit, start, end});
+    if (step.resource != Resource::send && step.resource != Resource::receive) {
+      end += costs_.work(step);
+      if (step.resource == Resource::compute) {
+        record.computed.push_back({step.id.visit, start, end});
+      }
     } else if (step.kind == StepKind::send_hidden) {
       end += costs_.wire;
     } else if (step.kind == StepKind::send_tokens) {
@@ -86,10 +91,12 @@ class StageClock {
 
 class Pipeline {
  public:
-  Pipeline(const model::ModelSpec& spec, int stages, const stage::BatchShape& shape,
-           const VirtualCosts& costs) {
-    for (const auto& contents : stage::partition_layers(spec.layers, stages, {})) {
-      clocks_.emplace_back(stage::StageShape{spec, contents, shape}, costs);
+  Pipeline(const VirtualStages& stages, std::int64_t longest_pages, const VirtualCosts& costs) {
+    for (const auto& contents : stage::partition_layers(stages.spec.layers, stages.stages, {})) {
+      clocks_.emplace_back(
+          stage::make_plan({stages.spec, contents, stages.shape}, stages.policy, stages.options,
+                           longest_pages, stages.page_capacity, stages.weight_buffers),
+          costs);
     }
   }
 
@@ -132,11 +139,11 @@ double VirtualStage::idle(std::int64_t visits) const {
   return end - computed.front().start - busy(visits);
 }
 
-VirtualRun run_virtual_pipeline(const model::ModelSpec& spec, int stages,
-                                const stage::BatchShape& shape, std::int64_t page_capacity,
+VirtualRun run_virtual_pipeline(const VirtualStages& stages,
                                 const std::vector<std::int64_t>& prompt_lengths,
                                 const std::vector<std::int64_t>& new_tokens,
                                 const VirtualCosts& costs) {
+  const auto& shape = stages.shape;
   std::vector<std::vector<std::int32_t>> prompts;
   std::vector<stage::SequenceInput> inputs;
   for (const auto length : prompt_lengths) {
@@ -145,8 +152,13 @@ VirtualRun run_virtual_pipeline(const model::ModelSpec& spec, int stages,
   for (std::size_t i = 0; i < prompts.size(); ++i) {
     inputs.push_back({.prompt = prompts[i], .max_new_tokens = new_tokens[i], .sampling = {}});
   }
-  stage::Batcher batcher(shape, page_capacity, inputs);
-  Pipeline pipeline(spec, stages, shape, costs);
+  std::int64_t longest_pages = 0;
+  for (const auto& input : inputs) {
+    longest_pages =
+        std::max(longest_pages, offload::pages_for(input.stored_tokens(), shape.page_tokens));
+  }
+  stage::Batcher batcher(shape, stages.page_capacity, inputs);
+  Pipeline pipeline(stages, longest_pages, costs);
   VirtualRun run;
   std::vector<std::int64_t> made(prompts.size(), 0);
   std::vector<std::optional<std::pair<stage::Visit, double>>> in_flight(
