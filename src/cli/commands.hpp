@@ -12,5 +12,6 @@ namespace stagecoach::cli {
 int run_command(Process& process, const std::vector<std::string>& arguments);
 int convert_command(const std::vector<std::string>& arguments);
 int info_command(const std::vector<std::string>& arguments);
+int schedule_command(const std::vector<std::string>& arguments);
 
 }  // namespace stagecoach::cli

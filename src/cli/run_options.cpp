@@ -1,9 +1,11 @@
 #include "cli/run_options.hpp"
 
+#include <algorithm>
 #include <charconv>
 #include <sstream>
 
 #include "base/error.hpp"
+#include "cli/batch_options.hpp"
 #include "cli/ini_file.hpp"
 #include "cli/options.hpp"
 #include "cli/policy_options.hpp"
@@ -67,14 +69,6 @@ po::options_description stage_options() {
                       "mpi, loopback (stages are threads), or auto")(
       "stages", po::value<Integer>(), "with loopback: number of stages (1)")(
       "layers-per-stage", po::value<Text>(), "like 3,3,2; default: as even as can be")(
-      "gpu-batch-size", with_default<Integer>(32), "sequences in one kernel call")(
-      "num-gpu-batches", with_default<Integer>(1),
-      "GPU batches that share a pass over the weights")(
-      "inner-iterations", po::value<Integer>(),
-      "blocks in flight (1 for one stage, else stages + 1)")(
-      "prefill-piece", with_default<Integer>(512), "prompt tokens that a visit carries at most")(
-      "page-tokens", with_default<Integer>(16), "tokens of a KV page: 16, 32 or 64")(
-      "kv-dtype", with_default<Text>("f16"), "of the KV cache: f16 or f32")(
       "threads", with_default<Integer>(0), "a stage; 0 shares out this machine's CPUs")(
       "isa", with_default<Text>("auto"), "widest instructions: auto, avx2 or avx512")(
       "timeout", with_default<double>(1800), "seconds that a rank waits for a message at most");
@@ -161,17 +155,9 @@ job::RequestDefaults read_defaults(const Options& options) {
 }
 
 void read_batch(const Options& options, job::JobConfig& config) {
-  auto& batch = config.batch;
-  batch.gpu_batch_size = options.integer("gpu-batch-size", 1, kMost);
-  batch.num_gpu_batches = options.integer("num-gpu-batches", 1, kMost);
-  if (options.has("inner-iterations")) {
-    batch.inner_iterations = options.integer("inner-iterations", 1, kMost);
-    config.inner_iterations_given = true;
-  }
-  batch.prefill_piece = options.integer("prefill-piece", 1, kMost);
-  batch.page_tokens = options.integer("page-tokens", 16, 64);
-  batch.kv_type = one_of<device::KvType>(
-      options, "kv-dtype", {{"f16", device::KvType::f16}, {"f32", device::KvType::f32}});
+  config.batch = read_batch_shape(options);
+  config.inner_iterations_given = config.batch.inner_iterations > 0;
+  config.batch.inner_iterations = std::max<Integer>(config.batch.inner_iterations, 1);
 }
 
 void read_transport(const Options& options, int launched_ranks, job::JobConfig& config) {
@@ -206,6 +192,7 @@ std::optional<job::JobConfig> read_run_options(const std::vector<std::string>& a
   all.add(job_options())
       .add(request_options())
       .add(stage_options())
+      .add(batch_options())
       .add(policy_options())
       .add(disk_options());
   const auto options = parse_options("run", kUsage, all, arguments);

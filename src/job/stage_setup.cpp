@@ -21,15 +21,9 @@ constexpr std::size_t most_of(std::size_t bytes) { return bytes / 10 * 9; }
 stage::BatchShape batch_of(const JobConfig& config, int stages) {
   auto batch = config.batch;
   if (!config.inner_iterations_given) {
-    batch.inner_iterations = stage::default_inner_iterations(stages);
+    batch.inner_iterations = 0;
   }
-  if (config.schedule != stage::ScheduleKind::rolling) {
-    batch.admission = stage::Admission::whole;
-  }
-  if (config.schedule == stage::ScheduleKind::row) {
-    batch.num_gpu_batches = 1;
-  }
-  return batch;
+  return stage::shape_for(batch, config.schedule, stages);
 }
 
 }  // namespace

@@ -91,4 +91,17 @@ std::string to_string(ScheduleKind kind) {
   return "?";
 }
 
+BatchShape shape_for(BatchShape batch, ScheduleKind kind, int stages) {
+  if (batch.inner_iterations == 0) {
+    batch.inner_iterations = default_inner_iterations(stages);
+  }
+  if (kind != ScheduleKind::rolling) {
+    batch.admission = Admission::whole;
+  }
+  if (kind == ScheduleKind::row) {
+    batch.num_gpu_batches = 1;
+  }
+  return batch;
+}
+
 }  // namespace stagecoach::stage

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "offload/tier.hpp"
+#include "stage/batch_shape.hpp"
 
 namespace stagecoach::stage {
 
@@ -62,5 +63,9 @@ enum class ScheduleKind {
 /// ConfigError names `flag` and the names there are.
 ScheduleKind parse_schedule(const std::string& text, const std::string& flag);
 std::string to_string(ScheduleKind kind);
+
+/// The batch shape of a job with this schedule: when blocks are refilled, how large they are (`row`
+/// has one GPU batch a block), and blocks enough to fill the pipeline where inner_iterations is 0.
+BatchShape shape_for(BatchShape batch, ScheduleKind kind, int stages);
 
 }  // namespace stagecoach::stage
