@@ -49,10 +49,12 @@ class Ring {
     const std::lock_guard lock(push_mutex_);
     auto* entry = ::io_uring_get_sqe(&ring_);
     if (entry == nullptr) {
-      return EBUSY;  // what an earlier failure left there
+      (void)flush();  // what an earlier failure left there
+      return EBUSY;
     }
     transfer != nullptr ? prepare(*transfer, entry) : ::io_uring_prep_nop(entry);
     ::io_uring_sqe_set_data(entry, tag);
+    pushes_.fetch_add(1, std::memory_order_release);
     const int error = flush();
     if (error != 0) {
       // It stays in the ring, and must do no harm when it is taken later.
@@ -69,6 +71,7 @@ class Ring {
       std::this_thread::sleep_for(kRetryPause);  // a signal: there is no other way than to wait on
       return nullptr;
     }
+    (void)pushes_.load(std::memory_order_acquire);
     void* tag = ::io_uring_cqe_get_data(entry);
     answer = entry->res;
     ::io_uring_cqe_seen(&ring_, entry);
@@ -111,6 +114,8 @@ class Ring {
 
   ::io_uring ring_{};
   std::mutex push_mutex_;
+  // Orders push() before pop() for C++, which knows nothing of the order that the kernel gives.
+  std::atomic<unsigned> pushes_{0};
 };
 
 class UringIo final : public AsyncIo {
@@ -148,8 +153,6 @@ class UringIo final : public AsyncIo {
         : transfer(request), done(std::move(on_done)) {}
     IoTransfer transfer;
     IoDone done;
-    // Orders the threads for C++, which knows nothing of the order that the kernel gives.
-    std::atomic<bool> started{false};
   };
 
   void wait_for_fewer_than(int count) {
@@ -158,7 +161,6 @@ class UringIo final : public AsyncIo {
   }
 
   void start(std::unique_ptr<Flight> flight) {
-    flight->started.store(true, std::memory_order_release);
     auto* tag = flight.release();  // the reaper's from here on
     const int error = ring_.push(&tag->transfer, tag);
     if (error != 0) {
@@ -170,7 +172,7 @@ class UringIo final : public AsyncIo {
     while (!stopping_) {
       std::int64_t answer = 0;
       std::unique_ptr<Flight> flight(static_cast<Flight*>(ring_.pop(answer)));
-      if (flight != nullptr && flight->started.load(std::memory_order_acquire)) {
+      if (flight != nullptr) {
         advance(std::move(flight), answer);
       }
     }

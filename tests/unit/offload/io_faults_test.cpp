@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
+
 #include "offload/async_io.hpp"
 #include "support/program.hpp"
 #include "support/temp_folder.hpp"
@@ -15,8 +17,10 @@ using ::testing::Not;
 
 testing::ProgramEnd probe(const std::string& backend, const std::vector<std::string>& settings) {
   const testing::TempFolder folder;
-  return testing::run_program(
+  auto end = testing::run_program(
       testing::with_io_faults(settings, {STAGECOACH_DISK_PROBE, folder.path(), backend}));
+  EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
+  return end;
 }
 
 class IoFaults : public ::testing::TestWithParam<const char*> {
@@ -71,7 +75,8 @@ TEST_P(IoFaults, EverythingRefusedStillWorks) {
   EXPECT_THAT(end.out, HasSubstr("same"));
 }
 
-INSTANTIATE_TEST_SUITE_P(Backends, IoFaults, ::testing::Values("uring", "threads"));
+INSTANTIATE_TEST_SUITE_P(Backends, IoFaults, ::testing::Values("uring", "threads"),
+                         [](const auto& info) { return std::string(info.param); });
 
 TEST(IoFaultsUring, RefusedFallsBackToThreadsAndSaysWhy) {
   const auto end = probe("auto", {"STAGECOACH_TEST_NO_URING=1"});
