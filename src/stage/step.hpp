@@ -55,7 +55,7 @@ enum class BufferKind {
   hidden_disk,     ///< likewise
   hidden_work,     ///< the activations of the GPU batch that is computed; index: turn
   hidden_staging,  ///< between disk and device; index: turn
-  weights,         ///< streamed weights; index: buffer, part: 0 from DRAM, 1 from disk
+  weights,         ///< streamed weights; index: buffer, part: a fixed cut of the unit
   weight_staging,  ///< index
   workspace,       ///< of the compute operations; index: turn
   kv_device,       ///< the pages that only compute touches

@@ -40,13 +40,40 @@ std::int64_t qkv_width(const model::ModelSpec& spec) {
   return (spec.heads + 2 * spec.kv_heads) * spec.head_dim;
 }
 
-/// Part `piece` of `pieces` of a range, cut at page boundaries.
-ByteRange piece_of(ByteRange range, std::size_t piece, std::size_t pieces) {
-  const auto at = [&](std::size_t k) {
-    return k == pieces ? range.end
-                       : range.begin + range.size() * k / pieces / kPageBytes * kPageBytes;
-  };
-  return {at(piece), at(piece + 1)};
+/// A unit's bytes from DRAM, and those from disk, are each cut into so many parts, buffers of their
+/// own for the schedule: their transfers do not wait for each other.
+constexpr std::size_t kWeightParts = 16;
+
+/// Where part `part` of a range begins, at a page boundary.
+std::size_t part_begin(ByteRange range, std::size_t part) {
+  return part == kWeightParts
+             ? range.end
+             : range.begin + range.size() * part / kWeightParts / kPageBytes * kPageBytes;
+}
+
+/// Parts [first, last) of the kWeightParts.
+struct Parts {
+  std::size_t first = 0;
+  std::size_t last = 0;
+};
+
+/// Piece `piece` of `pieces`, in whole parts.
+Parts parts_of(std::size_t piece, std::size_t pieces) {
+  return {kWeightParts * piece / pieces, kWeightParts * (piece + 1) / pieces};
+}
+
+ByteRange range_of(ByteRange range, Parts parts) {
+  return {part_begin(range, parts.first), part_begin(range, parts.last)};
+}
+
+void add_weight_refs(std::vector<BufferRef>& refs, std::int32_t buffer, ByteRange range,
+                     Parts parts, bool from_disk) {
+  for (auto part = parts.first; part < parts.last; ++part) {
+    if (part_begin(range, part) < part_begin(range, part + 1)) {
+      refs.push_back({BufferKind::weights, buffer,
+                      static_cast<std::int32_t>(part + (from_disk ? kWeightParts : 0))});
+    }
+  }
 }
 
 }  // namespace
@@ -495,7 +522,8 @@ void VisitBuilder::load_unit(std::int64_t number, std::size_t piece, std::size_t
             .layer = static_cast<std::int32_t>(number / units % plan_.shape.contents.layers),
             .unit = static_cast<std::int32_t>(unit),
             .buffer = static_cast<std::int32_t>(number % weights.buffers)};
-  if (const auto range = piece_of(weights.from_cpu(unit), piece, pieces); !range.empty()) {
+  const auto parts = parts_of(piece, pieces);
+  if (const auto range = range_of(weights.from_cpu(unit), parts); !range.empty()) {
     auto load = step;
     load.range = range;
     load.bytes = static_cast<std::int64_t>(range.size());
@@ -503,22 +531,22 @@ void VisitBuilder::load_unit(std::int64_t number, std::size_t piece, std::size_t
     if (plan_.schedule == ScheduleKind::flexgen && !weights.pinned) {
       load.resource = Resource::compute;
     }
-    load.writes.push_back({BufferKind::weights, step.buffer, 0});
+    add_weight_refs(load.writes, step.buffer, weights.from_cpu(unit), parts, false);
     add(std::move(load));
   }
-  if (const auto range = piece_of(weights.from_disk(unit), piece, pieces); !range.empty()) {
+  if (const auto range = range_of(weights.from_disk(unit), parts); !range.empty()) {
+    add_weight_refs(step.writes, step.buffer, weights.from_disk(unit), parts, true);
     read_weights(std::move(step), range);
   }
 }
 
+/// `step.writes` are the parts of the weight buffer that `range` fills.
 void VisitBuilder::read_weights(Step step, ByteRange range) {
-  const BufferRef target{BufferKind::weights, step.buffer, 1};
   step.kind = StepKind::read_weights;
   step.resource = Resource::disk_read;
   if (plan_.direct) {
     step.range = range;
     step.bytes = static_cast<std::int64_t>(range.size());
-    step.writes.push_back(target);
     add(std::move(step));
     return;
   }
@@ -531,7 +559,7 @@ void VisitBuilder::read_weights(Step step, ByteRange range) {
     auto copy = read;
     copy.kind = StepKind::stage_weights;
     copy.resource = Resource::h2d;
-    copy.reads = std::exchange(copy.writes, {target});
+    copy.reads = std::exchange(copy.writes, step.writes);
     add(std::move(read));
     add(std::move(copy));
   }
@@ -645,8 +673,9 @@ void VisitBuilder::read_weight_buffers(Step& step, const Slot& slot) const {
   if (weights.buffers == 0 || weights.streamed(slot.unit).empty()) {
     return;
   }
-  step.reads.push_back({BufferKind::weights, step.buffer, 0});
-  step.reads.push_back({BufferKind::weights, step.buffer, 1});
+  const Parts all{0, kWeightParts};
+  add_weight_refs(step.reads, step.buffer, weights.from_cpu(slot.unit), all, false);
+  add_weight_refs(step.reads, step.buffer, weights.from_disk(slot.unit), all, true);
 }
 
 Step VisitBuilder::make(StepKind kind, Resource resource, const Slot& slot) const {

@@ -171,6 +171,7 @@ TEST(Scheduler, WeightsOfTheNextLayerStreamInPiecesWhileThisOneIsComputed) {
   EXPECT_EQ(reads[0].range.size(), image);
   EXPECT_EQ(reads[1].range.size() + reads[2].range.size(), image);
   EXPECT_EQ(reads[1].range.end, reads[2].range.begin);
+  EXPECT_THAT(reads[2].waits, IsEmpty()) << "the two halves are read at once";
   // Layer 1 may be read at once: its buffer was never used. Layer 2 takes layer 0's, whose last
   // use is the MLP of the second GPU batch.
   EXPECT_THAT(reads[1].waits, IsEmpty());
