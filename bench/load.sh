@@ -5,25 +5,15 @@
 #
 #   bench/load.sh FOLDER [REPEATS]
 set -euo pipefail
-here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd)
-# shellcheck source=launch/mpi-settings.sh
-source "$here/launch/mpi-settings.sh"
+# shellcheck source=bench/common.sh
+source "$(dirname -- "${BASH_SOURCE[0]}")/common.sh"
 
 folder=${1:?usage: bench/load.sh FOLDER [REPEATS]}
 repeats=${2:-5}
-stagecoach=$(find_stagecoach)
-store=$folder/load-bench.h5
-work=$(mktemp -d)
-trap 'rm -rf -- "$work" "$store"' EXIT
-command -v fio >/dev/null || { echo "bench/load.sh needs fio" >&2; exit 2; }
-
-"$stagecoach" convert --dummy 1 --spec "$here/configs/models/opt-1.3b.ini" --to "$store" --overwrite
+need fio
+store=$folder/bench-opt-1.3b.h5
+dummy_store "$store" opt-1.3b
 echo '{"id":1,"prompt_token_ids":[2],"max_new_tokens":1}' >"$work/prompts.jsonl"
-
-drop_caches() {
-  sync
-  echo 3 >/proc/sys/vm/drop_caches
-}
 
 # Both print MB/s.
 load() {
@@ -39,10 +29,6 @@ disk() {
   fio --name=read --filename="$store" --rw=read --bs=8M --direct=1 --ioengine=psync --numjobs=4 \
     --offset_increment=25% --size=25% --group_reporting --output-format=terse |
     awk -F';' '{ printf "%.0f\n", $7 * 1024 / 1e6 }'
-}
-
-median() {
-  sort -g "$1" | awk '{ v[NR] = $1 } END { print (v[int((NR + 1) / 2)] + v[int(NR / 2) + 1]) / 2 }'
 }
 
 for ((i = 1; i <= repeats; ++i)); do

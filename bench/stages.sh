@@ -5,15 +5,11 @@
 #
 #   bench/stages.sh [REPEATS] [options of run]      e.g. bench/stages.sh 5 --gpu-batch-size 16
 set -euo pipefail
-cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.."
-# shellcheck source=launch/mpi-settings.sh
-source launch/mpi-settings.sh
+# shellcheck source=bench/common.sh
+source "$(dirname -- "${BASH_SOURCE[0]}")/common.sh"
 
 repeats=${1:-5}
 shift || true
-stagecoach=$(find_stagecoach)
-work=$(mktemp -d)
-trap 'rm -rf -- "$work"' EXIT
 
 # 288 requests of 16 to 79 prompt tokens and 24 new ones.
 awk 'BEGIN {
@@ -24,7 +20,7 @@ awk 'BEGIN {
   }
 }' >"$work/prompts.jsonl"
 
-job=(run --dummy 1 --spec bench/data/stages.ini --prompts "$work/prompts.jsonl" --overwrite
+job=(run --dummy 1 --spec "$here/bench/data/stages.ini" --prompts "$work/prompts.jsonl" --overwrite
   --threads 1 --num-gpu-batches 1 "$@")
 # The program takes an option once, so a default is left out where the caller gives another value.
 [[ " $* " == *" --gpu-batch-size "* ]] || job+=(--gpu-batch-size 8)
@@ -63,10 +59,6 @@ two_jobs() {
   wait
   sed -n 's/.* \([0-9.]*\) generated tokens\/s$/\1/p' "$work/log0" "$work/log1" |
     awk '{ sum += $1 } END { print sum }'
-}
-
-median() {
-  sort -g "$1" | awk '{ v[NR] = $1 } END { print (v[int((NR + 1) / 2)] + v[int(NR / 2) + 1]) / 2 }'
 }
 
 for ((i = 1; i <= repeats; ++i)); do
