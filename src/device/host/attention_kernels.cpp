@@ -94,14 +94,25 @@ struct Tokens {
   const T* data;
   std::int64_t stride;
   std::int64_t width;  // elements of a token that may be read
+  const T* ahead;      // what is read after them, fetched at the same pace; null: nothing
 };
+
+// Into the second-level cache, which has more loads under way than the first. The processor itself
+// stops fetching ahead where a KV head's keys or values end.
+template <typename T>
+HWY_INLINE void fetch(const T* from, std::int64_t count) {
+  constexpr std::int64_t kLineElements = 64 / sizeof(T);
+  for (std::int64_t i = 0; i < count; i += kLineElements) {
+    __builtin_prefetch(from + i, 0, 2);
+  }
+}
 
 template <typename T>
 Tokens<T> tokens_in_page(const AttentionArgs& args, const AttentionItem& item,
-                         const std::byte* page, bool values) {
+                         const std::byte* page, bool values, const T* ahead) {
   const std::int64_t head = item.kv_head + (values ? args.kv_heads : 0);
   return {reinterpret_cast<const T*>(page) + head * args.page_tokens * args.head_dim, args.head_dim,
-          args.head_dim};
+          args.head_dim, ahead};
 }
 
 // Widens the first `count` tokens: what lies behind them may be NaN.
@@ -110,8 +121,11 @@ Tokens<float> widen_tokens(const Tokens<T>& from, std::int64_t count, float* to,
                            std::int64_t width) {
   for (std::int64_t token = 0; token < count; ++token) {
     widen_row(from.data + token * from.stride, from.width, to + token * width);
+    if (from.ahead != nullptr) {
+      fetch(from.ahead + token * from.stride, from.width);
+    }
   }
-  return {to, width, width};
+  return {to, width, width, nullptr};
 }
 
 template <int Rows, int Columns, typename T>
@@ -140,6 +154,9 @@ void score_rows(const Workspace& space, const Tokens<T>& keys, std::int64_t pair
   std::int64_t token = 0;
   for (; token + kTileColumns <= count; token += kTileColumns) {
     score_tile<Rows, kTileColumns>(space, keys, pair, token);
+    if (keys.ahead != nullptr) {
+      fetch(keys.ahead + token * keys.stride, kTileColumns * keys.stride);
+    }
   }
   for (; token < count; ++token) {
     score_tile<Rows, 1>(space, keys, pair, token);
@@ -183,7 +200,7 @@ PagePart soften(float* scores, std::int64_t tokens, float scale) {
 // out[0 .. 16 * Groups) = the sum over tokens, in order, of weight times value.
 template <int Groups, typename T>
 HWY_INLINE void weigh_columns(const float* weights, const T* values, std::int64_t stride,
-                              std::int64_t count, float* out) {
+                              std::int64_t count, const T* ahead, float* out) {
   Lanes sums[Groups];
   HWY_UNROLL(8)
   for (int g = 0; g < Groups; ++g) {
@@ -194,6 +211,9 @@ HWY_INLINE void weigh_columns(const float* weights, const T* values, std::int64_
     HWY_UNROLL(8)
     for (int g = 0; g < Groups; ++g) {
       sums[g] = multiply_add(weight, load_lanes(values + t * stride + g * kLanes), sums[g]);
+    }
+    if (ahead != nullptr) {
+      fetch(ahead + t * stride, Groups * kLanes);
     }
   }
   HWY_UNROLL(8)
@@ -218,12 +238,15 @@ void weigh_values(const Workspace& space, const Tokens<T>& values, const float* 
                   std::int64_t count) {
   constexpr int kGroups = HWY_TARGET == HWY_AVX3 ? 8 : 4;
   const T* data = values.data;
+  const auto ahead = [&](std::int64_t at) {
+    return values.ahead == nullptr ? nullptr : values.ahead + at;
+  };
   std::int64_t at = 0;
   for (; at + kGroups * kLanes <= values.width; at += kGroups * kLanes) {
-    weigh_columns<kGroups>(weights, data + at, values.stride, count, space.partial + at);
+    weigh_columns<kGroups>(weights, data + at, values.stride, count, ahead(at), space.partial + at);
   }
   for (; at + kLanes <= values.width; at += kLanes) {
-    weigh_columns<1>(weights, data + at, values.stride, count, space.partial + at);
+    weigh_columns<1>(weights, data + at, values.stride, count, ahead(at), space.partial + at);
   }
   if (at < values.width) {
     weigh_rest(weights, data + at, values.stride, count, values.width - at, space.partial + at);
@@ -264,7 +287,8 @@ struct PageVisit {
   std::int64_t start;  // position of its first token
   std::int64_t count;  // tokens that the last pair sees
   std::int64_t first_pair;
-  float* partials;  // where its partial results go; null: into the sums
+  float* partials;        // where its partial results go; null: into the sums
+  const std::byte* next;  // the keys that are read after this page; null: unknown
 };
 
 void store_partial(const AttentionArgs& args, const AttentionItem& item, std::int64_t pair,
@@ -313,8 +337,9 @@ void attend_tokens(const AttentionArgs& args, const AttentionItem& item, const P
 template <typename T>
 void visit_page(const AttentionArgs& args, const AttentionItem& item, const PageVisit& visit,
                 const std::byte* page, const Workspace& space) {
-  const auto keys = tokens_in_page<T>(args, item, page, false);
-  const auto values = tokens_in_page<T>(args, item, page, true);
+  const auto values =
+      tokens_in_page<T>(args, item, page, true, reinterpret_cast<const T*>(visit.next));
+  const auto keys = tokens_in_page<T>(args, item, page, false, values.data);
   if (item.num_pairs - visit.first_pair <= kDirectPairs) {
     attend_tokens(args, item, visit, keys, values, space);
   } else {
@@ -332,6 +357,16 @@ void visit_page(const AttentionArgs& args, const AttentionItem& item, const Page
   }
 }
 
+// Where a KV head's keys lie in a page; null if there is no such head or page.
+const std::byte* keys_in_page(const AttentionArgs& args, std::int64_t kv_head,
+                              const std::byte* page) {
+  const std::int64_t head_elements = args.page_tokens * args.head_dim;
+  return kv_head >= args.kv_heads || page == nullptr
+             ? nullptr
+             : page + kv_head * head_elements *
+                          static_cast<std::int64_t>(kv_element_bytes(args.kv_type));
+}
+
 void attend_page(const AttentionArgs& args, const AttentionItem& item, std::int64_t page,
                  float* scratch) {
   const Workspace space(scratch, args.head_dim, args.page_tokens);
@@ -339,10 +374,10 @@ void attend_page(const AttentionArgs& args, const AttentionItem& item, std::int6
   const auto index = static_cast<std::size_t>(page);
   const std::int64_t start = page * args.page_tokens;
   const std::int64_t last = position_of(args, item, item.num_pairs - 1);
-  visit_page(
-      args, item,
-      {start, std::min(args.page_tokens, last + 1 - start), 0, item.sequence->partials[index]},
-      item.sequence->pages[index], space);
+  const std::byte* data = item.sequence->pages[index];
+  const PageVisit visit{start, std::min(args.page_tokens, last + 1 - start), 0,
+                        item.sequence->partials[index], keys_in_page(args, item.kv_head + 1, data)};
+  visit_page(args, item, visit, data, space);
 }
 
 void attend(const AttentionArgs& args, const AttentionItem& item, float* scratch) {
@@ -350,16 +385,19 @@ void attend(const AttentionArgs& args, const AttentionItem& item, float* scratch
   load_queries(args, item, space);
   clear_sums(item, space);
   const std::int64_t last = position_of(args, item, item.num_pairs - 1);
-  PageVisit visit{0, 0, 0, nullptr};
+  const auto& pages = item.sequence->pages;
+  PageVisit visit{0, 0, 0, nullptr, nullptr};
   for (std::size_t page = 0; visit.start <= last; ++page, visit.start += args.page_tokens) {
     visit.count = std::min(args.page_tokens, last + 1 - visit.start);
     while (position_of(args, item, visit.first_pair) < visit.start) {
       ++visit.first_pair;  // positions do not fall from pair to pair
     }
-    if (item.sequence->pages[page] == nullptr) {
+    if (pages[page] == nullptr) {
       merge_partials(args, item, visit.first_pair, item.sequence->partials[page], space);
     } else {
-      visit_page(args, item, visit, item.sequence->pages[page], space);
+      const bool last_page = visit.start + args.page_tokens > last;
+      visit.next = keys_in_page(args, item.kv_head, last_page ? nullptr : pages[page + 1]);
+      visit_page(args, item, visit, pages[page], space);
     }
   }
   store_outputs(args, item, space);
