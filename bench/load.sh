@@ -36,4 +36,4 @@ for ((i = 1; i <= repeats; ++i)); do
   disk | tee -a "$work/disk" | sed "s/^/run $i: fio  MB\/s /"
 done
 l=$(median "$work/load") d=$(median "$work/disk")
-echo "load $l MB/s, fio $d MB/s, ratio $(awk "BEGIN { printf \"%.2f\", $l / $d }")"
+echo "load $l MB/s, fio $d MB/s, ratio $(ratio "$l" "$d")"

@@ -226,12 +226,16 @@ void Rank::show_totals(const stage::Engine& engine) const {
   log_.info("moved: {} to the device, {} from it", moved(stage::Resource::h2d),
             moved(stage::Resource::d2h));
   if (totals.disk_read.requests + totals.disk_write.requests > 0) {
-    log_.info("disk: read {} in {:.2f} busy s, {:.0f} MB/s ({} of weights); wrote {}",
-              format_bytes(totals.disk_read.bytes_read), totals.disk_read.busy_seconds,
-              static_cast<double>(totals.disk_read.bytes_read) * 1e-6 /
-                  std::max(totals.disk_read.busy_seconds, 1e-9),
-              format_bytes(static_cast<std::size_t>(totals.weight_bytes_read)),
-              format_bytes(totals.disk_write.bytes_written));
+    const auto wanted = static_cast<double>(totals.weight_bytes_wanted);
+    log_.info(
+        "disk: read {} in {:.2f} busy s, {:.0f} MB/s ({} of weights, {:.3f} times their "
+        "size); wrote {}",
+        format_bytes(totals.disk_read.bytes_read), totals.disk_read.busy_seconds,
+        static_cast<double>(totals.disk_read.bytes_read) * 1e-6 /
+            std::max(totals.disk_read.busy_seconds, 1e-9),
+        format_bytes(static_cast<std::size_t>(totals.weight_bytes_read)),
+        wanted > 0 ? static_cast<double>(totals.weight_bytes_read) / wanted : 1.0,
+        format_bytes(totals.disk_write.bytes_written));
   }
 }
 

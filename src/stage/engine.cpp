@@ -1,5 +1,6 @@
 #include "stage/engine.hpp"
 
+#include <algorithm>
 #include <utility>
 
 #include "base/error.hpp"
@@ -57,8 +58,18 @@ void Engine::issue(const std::shared_ptr<const Visit>& visit) {
     run_step(step, flight.state);
     events_.emplace_hint(events_.end(), step.id, stream.record());
     flight.last_of[static_cast<std::size_t>(step.resource)] = step.id;
-    totals_.bytes[static_cast<std::size_t>(step.resource)] += step.bytes;
-    totals_.weight_bytes_read += step.kind == StepKind::read_weights ? step.bytes : 0;
+    count(step);
+  }
+}
+
+void Engine::count(const Step& step) {
+  totals_.bytes[static_cast<std::size_t>(step.resource)] += step.bytes;
+  if (step.kind == StepKind::read_weights) {
+    const auto& image = plan_.weights.image;
+    const auto begin = std::max(step.range.begin, plan_.weights.cut.device_end);
+    totals_.weight_bytes_read += step.bytes;
+    totals_.weight_bytes_wanted += static_cast<std::int64_t>(
+        image.tensor_bytes_before(step.range.end) - image.tensor_bytes_before(begin));
   }
 }
 

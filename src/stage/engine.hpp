@@ -36,6 +36,8 @@ struct EngineParts {
 struct EngineTotals {
   std::array<std::int64_t, kResources> bytes{};
   std::int64_t weight_bytes_read = 0;  ///< from disk, of bytes[disk_read]
+  std::int64_t weight_bytes_wanted =
+      0;  ///< of these, what belongs to tensors and is not on the device
   offload::DiskCounters disk_read;
   offload::DiskCounters disk_write;
 };
@@ -75,6 +77,7 @@ class Engine {
 
   void wait_for_ring_place();
   void run_step(const Step& step, const VisitState& visit);
+  void count(const Step& step);
 
   AbortSignal& abort_;
   const StagePlan& plan_;
