@@ -50,7 +50,7 @@ moved=(--percent "${away[@]}")
 sequences=64
 t=$(seconds 1 1 "${moved[@]}")
 c=$(seconds "$sequences" "$batches" "${alone[@]}")
-sequences=$(awk "BEGIN { n = int($sequences * $t / $c / $batches + 0.5) * $batches; print n < $batches ? $batches : n }")
+sequences=$(awk "BEGIN { n = int($sequences * $t / $c / $batches + 0.5) * $batches; print (n < $batches) ? $batches : n }")
 echo "$sequences sequences in $batches GPU batches, $visits visits"
 
 for ((i = 1; i <= repeats; ++i)); do
@@ -64,7 +64,7 @@ for ((i = 1; i <= repeats; ++i)); do
   done
 done
 c=$(median "$work/compute") t=$(median "$work/transfer")
-larger=$(awk "BEGIN { print $c > $t ? $c : $t }")
+larger=$(awk "BEGIN { print ($c > $t) ? $c : $t }")
 echo "compute alone $c s, transfer alone $t s"
 for kind in rolling zigzag flexgen no-overlap; do
   m=$(median "$work/$kind")
