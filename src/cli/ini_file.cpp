@@ -37,9 +37,8 @@ std::string read_existing(const std::string& path) {
   return read_text_file(path);
 }
 
-}  // namespace
-
-std::vector<IniSection> parse_ini_sections(const std::string& text, const std::string& where) {
+/// What comes before the first [name] line, even if it is nothing, then each section.
+std::vector<IniSection> parse_lines(const std::string& text, const std::string& where) {
   std::vector<IniSection> sections(1);
   std::istringstream lines(text);
   std::string line;
@@ -61,6 +60,13 @@ std::vector<IniSection> parse_ini_sections(const std::string& text, const std::s
       throw ConfigError(fmt::format("{} line {}: {} was set before", where, number, key));
     }
   }
+  return sections;
+}
+
+}  // namespace
+
+std::vector<IniSection> parse_ini_sections(const std::string& text, const std::string& where) {
+  auto sections = parse_lines(text, where);
   if (sections.size() > 1 && sections.front().settings.empty()) {
     sections.erase(sections.begin());
   } else if (sections.size() > 1) {
@@ -71,9 +77,9 @@ std::vector<IniSection> parse_ini_sections(const std::string& text, const std::s
 }
 
 std::map<std::string, std::string> parse_ini(const std::string& text, const std::string& where) {
-  auto sections = parse_ini_sections(text, where);
-  if (const auto& named = sections.back(); named.line > 0) {
-    throw ConfigError(fmt::format("{} line {}: must be 'key = value'", where, named.line));
+  auto sections = parse_lines(text, where);
+  if (sections.size() > 1) {
+    throw ConfigError(fmt::format("{} line {}: must be 'key = value'", where, sections[1].line));
   }
   return std::move(sections.front().settings);
 }

@@ -41,7 +41,7 @@ struct TierCounts {
 };
 
 /// `total` things cut by `shares`: each tier within one of its share, their sum exact, and nothing
-/// where the share is zero (as long as another is not).
+/// where the share is zero. With a larger total no tier gets fewer.
 TierCounts split_by_shares(std::int64_t total, const TierShares& shares);
 
 }  // namespace stagecoach::offload

@@ -126,24 +126,29 @@ std::string describe(const MemoryReport& report, Tier tier) {
 }
 
 [[noreturn]] void refuse(const MemoryReport& least) {
+  const auto dram = least.total_bytes(Tier::device) + least.total_bytes(Tier::cpu);
+  const bool small_machine = least.budgets.together > 0 && dram > least.budgets.together;
   std::string needs;
-  std::string flags;
+  std::string remedy = small_machine ? "more memory" : "";
   for (const auto tier : offload::kTiers) {
-    if (least.total_bytes(tier) > least.budget_bytes(tier)) {
+    const bool over = least.total_bytes(tier) > least.budget_bytes(tier);
+    const bool shared = small_machine && tier != Tier::disk;
+    if (over || shared) {
       needs += (needs.empty() ? "" : "; ") + describe(least, tier);
-      flags += fmt::format("{}{} {}", flags.empty() ? "" : " ", flag_of(tier),
-                           flag_value(least.total_bytes(tier)));
+    }
+    if (over && !shared) {
+      remedy += fmt::format("{}{} {}", remedy.empty() ? "" : " ", flag_of(tier),
+                            flag_value(least.total_bytes(tier)));
     }
   }
-  if (needs.empty()) {
-    needs = fmt::format("{}; {}; together {}", describe(least, Tier::device),
-                        describe(least, Tier::cpu), format_bytes(least.budgets.together));
-    flags = "more memory";
+  if (small_machine) {
+    needs += fmt::format("; device and cpu together {} of {}", format_bytes(dram),
+                         format_bytes(least.budgets.together));
   }
   throw OutOfMemory(fmt::format(
       "the job does not fit, needed at least: {}; {} would do, or move shares to another tier with "
       "--percent, use more stages, or a smaller --gpu-batch-size or --prefill-piece",
-      needs, flags));
+      needs, remedy));
 }
 
 }  // namespace

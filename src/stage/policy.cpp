@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <array>
+#include <charconv>
 #include <cmath>
 #include <sstream>
 #include <utility>
@@ -32,15 +33,15 @@ void check_pair(double device, double cpu, const char* what) {
 }  // namespace
 
 Percent parse_percent(const std::string& text, const std::string& flag) {
-  std::array<double, 6> numbers{};
+  std::vector<double> numbers;
+  bool good = true;
   std::istringstream in(text);
-  std::size_t count = 0;
-  for (double number = 0; in >> number; ++count) {
-    if (count < numbers.size()) {
-      numbers[count] = number;
-    }
+  for (std::string word; in >> word;) {
+    const auto* const end = word.data() + word.size();
+    const auto [stop, code] = std::from_chars(word.data(), end, numbers.emplace_back());
+    good = good && code == std::errc{} && stop == end && std::isfinite(numbers.back());
   }
-  if (!in.eof() || count != numbers.size()) {
+  if (!good || numbers.size() != 6) {
     throw ConfigError(fmt::format(
         "{} {}: must be six numbers: weights, cache and activations, each on device and CPU", flag,
         text));

@@ -64,7 +64,11 @@ TEST(JobConfig, CrossesTheWireUnchanged) {
   config.inner_iterations_given = true;
   config.threads = 6;
   config.isa = "avx2";
-  config.device_mem_bytes = std::size_t{1} << 40;
+  config.schedule = stage::ScheduleKind::zigzag;
+  config.overlap = false;
+  config.disk_backend = offload::DiskBackend::threads;
+  config.test_delay_seed = 9;
+  config.test_staging = true;
   config.timeout_seconds = 0.1;
   config.dry_run = true;
   config.log_level = "debug";
@@ -76,8 +80,74 @@ TEST(JobConfig, CrossesTheWireUnchanged) {
   EXPECT_EQ(back.defaults.stop, config.defaults.stop);
   EXPECT_EQ(back.defaults.temperature, 0.1);
   EXPECT_EQ(back.batch.kv_type, device::KvType::f32);
+  EXPECT_EQ(back.schedule, config.schedule);
+  EXPECT_FALSE(back.overlap);
+  EXPECT_EQ(back.disk_backend, config.disk_backend);
+  EXPECT_EQ(back.test_delay_seed, 9u);
+  EXPECT_TRUE(back.test_staging);
   // Every field that differs from its default is in the text.
   EXPECT_NE(text, to_json(valid()));
+}
+
+TEST(JobConfig, PoliciesCrossTheWireUnchanged) {
+  auto config = valid();
+  config.policies.resize(3);
+  config.policies[0] = {.percent = {33.333, 66.667, 100.0 / 3, 0.1, 1e-7, 99},
+                        .device_mem_bytes = std::size_t{1} << 40,
+                        .cpu_mem_bytes = ~std::size_t{0},
+                        .pinned_mem_bytes = 3,
+                        .disk_mem_bytes = 4,
+                        .offload_dir = "/a b/\"c\"",
+                        .pin_weights = stage::Switch::on,
+                        .cpu_attention = stage::Switch::off,
+                        .weight_buffers = 7};
+  config.policies[1].pin_weights = stage::Switch::off;
+  config.policies[1].cpu_attention = stage::Switch::on;
+  EXPECT_EQ(config_from_json(to_json(config)).policies, config.policies);
+}
+
+TEST(JobConfig, EveryScheduleAndBackendCrossesTheWire) {
+  using stage::ScheduleKind;
+  auto config = valid();
+  for (const auto kind :
+       {ScheduleKind::rolling, ScheduleKind::zigzag, ScheduleKind::row, ScheduleKind::flexgen}) {
+    config.schedule = kind;
+    EXPECT_EQ(config_from_json(to_json(config)).schedule, kind);
+  }
+  for (const auto backend : {offload::DiskBackend::automatic, offload::DiskBackend::uring,
+                             offload::DiskBackend::threads}) {
+    config.disk_backend = backend;
+    EXPECT_EQ(config_from_json(to_json(config)).disk_backend, backend);
+  }
+}
+
+TEST(JobConfig, OnePolicyIsForAllStages) {
+  auto config = valid();
+  config.stages = 3;
+  config.policies[0].weight_buffers = 5;
+  EXPECT_EQ(config.policy(2).weight_buffers, 5);
+  config.policies.resize(3);
+  EXPECT_EQ(config.policy(0).weight_buffers, 5);
+  EXPECT_EQ(config.policy(2).weight_buffers, 0);
+}
+
+TEST(JobConfig, PoliciesAreOneOrOneAStageAndEachIsChecked) {
+  EXPECT_THAT(refusal([](JobConfig& c) {
+                c.stages = 3;
+                c.policies.resize(2);
+              }),
+              HasSubstr("2 policies for 3 stages"));
+  EXPECT_EQ(refusal([](JobConfig& c) {
+              c.stages = 3;
+              c.policies.resize(3);
+            }),
+            "accepted");
+  EXPECT_THAT(refusal([](JobConfig& c) {
+                c.stages = 2;
+                c.policies.resize(2);
+                c.policies[1].percent.weights_cpu = 1;
+              }),
+              HasSubstr("weights"));
 }
 
 TEST(JobConfig, AcceptsTheLeastThatARunNeeds) {

@@ -179,10 +179,79 @@ TEST(Batcher, SpreadsFewSequencesOverTheBlocks) {
   EXPECT_THAT(entries, ElementsAre(2, 2, 1));
 }
 
+BatchShape whole_shape_of(std::int64_t gpu_batch, std::int64_t batches, std::int64_t inner,
+                          std::int64_t longest_prompt) {
+  auto shape = shape_of(gpu_batch, batches, inner, 1);
+  shape.admission = Admission::whole;
+  shape.longest_prompt = longest_prompt;
+  return shape;
+}
+
+TEST(Batcher, WholePromptsComeInTheBlocksFirstVisit) {
+  Inputs inputs;
+  inputs.add(40, 2);
+  inputs.add(7, 2);
+  inputs.add(40, 2);
+  auto batcher = inputs.make(whole_shape_of(2, 2, 1, 40), 100);
+  const auto first = batcher.next_visit(0).value();
+  ASSERT_EQ(first.entries.size(), 3u);
+  for (std::size_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(first.entries[i].tokens.size(), inputs.prompts[i].size());
+    EXPECT_TRUE(first.entries[i].samples());
+  }
+  finish(batcher, first, {false, false, false});
+  EXPECT_EQ(batcher.next_visit(0).value().rows(), 3);
+}
+
+TEST(Batcher, AWholeBlockTakesNewSequencesOnlyWhenAllOldOnesHaveEnded) {
+  Inputs inputs;
+  for (int i = 0; i < 4; ++i) {
+    inputs.add(2, 9);
+  }
+  auto batcher = inputs.make(whole_shape_of(2, 1, 1, 2), 100);
+  finish(batcher, batcher.next_visit(0).value(), {true, false});
+  const auto second = batcher.next_visit(0).value();
+  ASSERT_EQ(second.entries.size(), 1u) << "slot 0 stays empty";
+  EXPECT_THAT(second.entries[0].tokens, ElementsAre(7));
+  EXPECT_THAT(second.releases, ElementsAre(Release{0, 0}));
+  finish(batcher, second, {true});
+  const auto third = batcher.next_visit(0).value();
+  ASSERT_EQ(third.entries.size(), 2u);
+  EXPECT_THAT(third.entries[0].tokens, ElementsAre(2000, 2001));
+  EXPECT_THAT(third.entries[1].tokens, ElementsAre(3000, 3001));
+}
+
+TEST(Batcher, AWholeBlockDoesNotWaitForOtherBlocks) {
+  Inputs inputs;
+  for (int i = 0; i < 4; ++i) {
+    inputs.add(2, 9);
+  }
+  auto batcher = inputs.make(whole_shape_of(1, 1, 2, 2), 100);
+  const auto one = batcher.next_visit(0).value();
+  const auto other = batcher.next_visit(1).value();
+  finish(batcher, one, {true});
+  EXPECT_EQ(batcher.next_visit(0).value().entries[0].first_position, 0);
+  finish(batcher, other, {false});
+  EXPECT_EQ(batcher.next_visit(1).value().entries[0].first_position, 2);
+}
+
+TEST(Batcher, AWholeBlockTakesNoMoreThanThePagesHold) {
+  Inputs inputs;
+  inputs.add(16, 17);  // two pages each
+  inputs.add(16, 17);
+  auto batcher = inputs.make(whole_shape_of(2, 1, 1, 16), 3);
+  const auto first = batcher.next_visit(0).value();
+  EXPECT_EQ(first.entries.size(), 1u);
+  finish(batcher, first, {true});
+  EXPECT_EQ(batcher.sequence_at(0, 0), -1);
+  EXPECT_EQ(batcher.next_visit(0).value().entries.size(), 1u);
+  EXPECT_EQ(batcher.sequence_at(0, 0), 1);
+}
+
 /// A random job, played to its end with every promise watched.
 class RandomJob {
  public:
-  explicit RandomJob(unsigned seed) : random_(seed) {
+  RandomJob(unsigned seed, Admission admission) : random_(seed) {
     const auto pick = [&](int least, int most) {
       return std::uniform_int_distribution<int>(least, most)(random_);
     };
@@ -198,12 +267,20 @@ class RandomJob {
                                                shape_.page_tokens));
     }
     capacity_ = longest + pick(0, 30);
+    shape_.admission = admission;
+    for (const auto& prompt : inputs_.prompts) {
+      shape_.longest_prompt =
+          std::max(shape_.longest_prompt, static_cast<std::int64_t>(prompt.size()));
+    }
+    const int device = pick(0, 4);
+    shares_ = {device / 4.0, pick(0, 4 - device) / 4.0};
   }
 
   void play() {
     auto batcher = inputs_.make(shape_, capacity_);
-    std::vector<std::byte> memory(static_cast<std::size_t>(capacity_));
-    offload::KvPages pages(memory, 1, shape_.page_tokens, 1, shape_.places());
+    const auto open = offload::KvPages::open_slots_for(shape_.places(), shape_.block());
+    offload::KvPages pages(offload::split_by_shares(capacity_, shares_), shares_, open,
+                           shape_.page_tokens, shape_.places());
     std::vector<std::optional<Visit>> in_flight(static_cast<std::size_t>(shape_.inner_iterations));
     for (bool any = true; any || !batcher.done();) {
       any = false;
@@ -235,6 +312,7 @@ class RandomJob {
       pages.release(release.block * shape_.block() + release.slot);
     }
     std::int64_t prompt_tokens = 0;
+    std::int64_t starting = 0;
     std::int32_t last_slot = -1;
     for (const auto& entry : visit.entries) {
       EXPECT_GT(entry.slot, last_slot);
@@ -249,14 +327,21 @@ class RandomJob {
         EXPECT_TRUE(std::equal(seen.begin(), seen.end(), prompt.begin()));
         EXPECT_EQ(entry.samples(), seen.size() == prompt.size());
         prompt_tokens += static_cast<std::int64_t>(entry.tokens.size());
+        starting += seen.size() == prompt.size() && entry.first_position == 0 ? 1 : 0;
       } else {
         EXPECT_EQ(entry.tokens.size(), 1u);
       }
       // Throws if the claims were not enough.
-      pages.extend(visit.block * shape_.block() + entry.slot,
-                   entry.first_position + static_cast<std::int64_t>(entry.tokens.size()));
+      pages.extend(visit.block * shape_.block() + entry.slot, entry.first_position,
+                   static_cast<std::int64_t>(entry.tokens.size()));
     }
-    EXPECT_LE(prompt_tokens, shape_.prefill_piece);
+    pages.end_visit();
+    if (shape_.admission == Admission::rolling) {
+      EXPECT_LE(prompt_tokens, shape_.prefill_piece);
+    } else {
+      EXPECT_TRUE(starting == 0 || starting == static_cast<std::int64_t>(visit.entries.size()));
+      EXPECT_TRUE(starting > 0 || prompt_tokens == 0) << "a prompt in pieces";
+    }
   }
 
   void end_visit(Batcher& batcher, const Visit& visit) {
@@ -274,6 +359,7 @@ class RandomJob {
   std::mt19937 random_;
   BatchShape shape_;
   Inputs inputs_;
+  offload::TierShares shares_;
   std::int64_t capacity_ = 0;
   std::map<std::size_t, std::vector<std::int32_t>> seen_;
   std::map<std::size_t, std::int64_t> made_;
@@ -281,11 +367,13 @@ class RandomJob {
 };
 
 TEST(Batcher, KeepsItsPromisesOverRandomJobs) {
-  for (unsigned seed = 0; seed < 300; ++seed) {
-    SCOPED_TRACE(seed);
-    RandomJob(seed).play();
-    if (HasFailure()) {
-      return;
+  for (const auto admission : {Admission::rolling, Admission::whole}) {
+    for (unsigned seed = 0; seed < 300; ++seed) {
+      SCOPED_TRACE(seed);
+      RandomJob(seed, admission).play();
+      if (HasFailure()) {
+        return;
+      }
     }
   }
 }
