@@ -59,9 +59,7 @@ void Coordinator::run() {
     }
     progress_.maybe_report();
   }
-  auto end = std::make_shared<stage::Visit>();
-  end->last = true;
-  engine_.issue(end);
+  engine_.issue(std::make_shared<const stage::Visit>(batcher_.last_visit()));
   engine_.finish();
 }
 

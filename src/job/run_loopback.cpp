@@ -2,6 +2,7 @@
 
 #include <exception>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "comm/loopback_transport.hpp"
@@ -13,7 +14,7 @@ namespace {
 
 /// What each stage's thread ended with.
 struct StageEnd {
-  std::optional<RunTotals> totals;
+  std::optional<RunReport> report;
   std::exception_ptr failure;
 };
 
@@ -31,7 +32,7 @@ void rethrow_refusal(const std::vector<StageEnd>& ends) {
 
 }  // namespace
 
-std::optional<RunTotals> run_loopback(const JobConfig& config, const Log& log) {
+std::optional<RunReport> run_loopback(const JobConfig& config, const Log& log) {
   const auto model = open_model(config);
   AbortSignal abort;
   const comm::TransportOptions options{
@@ -47,7 +48,7 @@ std::optional<RunTotals> run_loopback(const JobConfig& config, const Log& log) {
         try {
           const auto transport = hub.transport(rank);
           const auto rank_log = rank == 0 ? log : log.named(fmt::format("rank {}", rank));
-          end.totals =
+          end.report =
               run_rank(config, *transport, abort, rank_log, [&] { return ModelAccess(model); });
         } catch (const JobRefused&) {
           end.failure = std::current_exception();
@@ -62,7 +63,11 @@ std::optional<RunTotals> run_loopback(const JobConfig& config, const Log& log) {
     std::rethrow_exception(abort.cause());
   }
   rethrow_refusal(ends);
-  return ends.front().totals;
+  auto whole = std::move(ends.front().report);
+  for (std::size_t rank = 1; whole && rank < ends.size(); ++rank) {
+    whole->stages.push_back(std::move(ends[rank].report->stages.front()));
+  }
+  return whole;
 }
 
 }  // namespace stagecoach::job

@@ -67,17 +67,18 @@ class Rank {
   void show_plan() const;
   void open_output();
   void take_memory();
-  std::optional<RunTotals> run();
+  RunReport run();
 
   [[nodiscard]] bool dry_run() const { return config_.dry_run; }
 
  private:
   [[nodiscard]] bool first() const { return transport_.rank() == 0; }
   JobDemand share_demand(JobDemand demand);
-  void drive(stage::Engine& engine, std::optional<RunTotals>& totals);
-  RunTotals coordinate(stage::Engine& engine);
+  [[nodiscard]] RunTotals drive(stage::Engine& engine);
+  [[nodiscard]] RunTotals coordinate(stage::Engine& engine);
   void follow(stage::Engine& engine);
-  void show_totals(const stage::Engine& engine) const;
+  [[nodiscard]] StageReport report(const stage::Engine& engine) const;
+  void show(const StageReport& report, const stage::EngineTotals& totals) const;
 
   JobConfig config_;
   comm::Transport& transport_;
@@ -200,29 +201,43 @@ void Rank::take_memory() {
   }
 }
 
-std::optional<RunTotals> Rank::run() {
-  std::optional<RunTotals> totals;
+RunReport Rank::run() {
+  RunReport run;
   const auto engine = setup_->make_engine(transport_);
   if (const auto disk = engine->disk_description(); !disk.empty()) {
     log_.info("disk: {}", disk);
   }
   try {
-    drive(*engine, totals);
+    run.totals = drive(*engine);
   } catch (...) {
     // Before the engine's streams are joined: they may be waiting for messages that never come.
     abort_.raise(std::current_exception());
     throw;
   }
-  show_totals(*engine);
-  return totals;
+  run.stages = {report(*engine)};
+  show(run.stages.front(), engine->totals());
+  return run;
 }
 
-void Rank::show_totals(const stage::Engine& engine) const {
-  const auto totals = engine.totals();
+StageReport Rank::report(const stage::Engine& engine) const {
+  return {.memory = setup_->memory(),
+          .peak_bytes = setup_->peak_bytes(),
+          .live_pages = engine.pages().live().total(),
+          .open_pages = engine.pages().open_pages()};
+}
+
+void Rank::show(const StageReport& report, const stage::EngineTotals& totals) const {
   const auto moved = [&](stage::Resource resource) {
     return format_bytes(static_cast<std::size_t>(totals.bytes[static_cast<std::size_t>(resource)]));
   };
-  log_.info("memory at most: {}", setup_->peak_report());
+  const auto taken = [&](offload::Tier tier) {
+    return fmt::format("{} {} of {}", to_string(tier),
+                       format_bytes(static_cast<std::size_t>(report.peak_bytes.of(tier))),
+                       format_bytes(report.memory.total_bytes(tier)));
+  };
+  log_.info("memory taken at most, of what was planned: {}, {}, {}; whole process {}",
+            taken(offload::Tier::device), taken(offload::Tier::cpu), taken(offload::Tier::disk),
+            format_bytes(peak_resident_bytes()));
   log_.info("moved: {} to the device, {} from it", moved(stage::Resource::h2d),
             moved(stage::Resource::d2h));
   if (totals.disk_read.requests + totals.disk_write.requests > 0) {
@@ -239,7 +254,8 @@ void Rank::show_totals(const stage::Engine& engine) const {
   }
 }
 
-void Rank::drive(stage::Engine& engine, std::optional<RunTotals>& totals) {
+RunTotals Rank::drive(stage::Engine& engine) {
+  RunTotals totals;
   comm::barrier(transport_, "the start");
   if (first()) {
     totals = coordinate(engine);
@@ -247,6 +263,7 @@ void Rank::drive(stage::Engine& engine, std::optional<RunTotals>& totals) {
     follow(engine);
   }
   comm::barrier(transport_, "the end");
+  return totals;
 }
 
 RunTotals Rank::coordinate(stage::Engine& engine) {
@@ -280,7 +297,7 @@ void Rank::follow(stage::Engine& engine) {
 
 }  // namespace
 
-std::optional<RunTotals> run_rank(const JobConfig& config, comm::Transport& transport,
+std::optional<RunReport> run_rank(const JobConfig& config, comm::Transport& transport,
                                   AbortSignal& abort, const Log& log,
                                   const std::function<ModelAccess()>& open) {
   Rank rank(config, transport, abort, log);

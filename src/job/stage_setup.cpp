@@ -177,13 +177,12 @@ std::unique_ptr<stage::Engine> StageSetup::make_engine(comm::Transport& transpor
       .disk = {.backend = config_.disk_backend, .delay_seed = config_.test_delay_seed}});
 }
 
-std::string StageSetup::peak_report() const {
-  auto text = fmt::format("device {} of {} planned", format_bytes(device_->peak_bytes()),
-                          format_bytes(planned_.memory.total_bytes(offload::Tier::device)));
+offload::TierCounts StageSetup::peak_bytes() const {
   const auto cpu_scratch = cpu_ != nullptr ? cpu_->peak_bytes() : 0;
-  text += fmt::format(", CPU {} of {}", format_bytes(dram_->peak_bytes() + cpu_scratch),
-                      format_bytes(planned_.memory.total_bytes(offload::Tier::cpu)));
-  return text + fmt::format(", whole process {}", format_bytes(peak_resident_bytes()));
+  const auto& spill = stage_memory_->spill();
+  return {.device = static_cast<std::int64_t>(device_->peak_bytes()),
+          .cpu = static_cast<std::int64_t>(dram_->peak_bytes() + cpu_scratch),
+          .disk = spill ? static_cast<std::int64_t>(spill->file.size_bytes()) : 0};
 }
 
 }  // namespace stagecoach::job

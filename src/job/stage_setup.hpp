@@ -46,8 +46,8 @@ class StageSetup {
   [[nodiscard]] const offload::StageWeights& weights() const { return *weights_; }
   /// What the machine refused and how the job does without, one line each.
   [[nodiscard]] const std::vector<std::string>& notes() const { return notes_; }
-  /// "device 1.0 GiB of 1.1 GiB planned, ...": the most that was taken at once.
-  [[nodiscard]] std::string peak_report() const;
+  /// Bytes that were taken of each tier at once, at most.
+  [[nodiscard]] offload::TierCounts peak_bytes() const;
 
  private:
   [[nodiscard]] device::ScratchShape scratch_shape() const;

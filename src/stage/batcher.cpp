@@ -139,6 +139,12 @@ std::optional<Visit> Batcher::next_visit(std::int32_t block) {
   return visit;
 }
 
+Visit Batcher::last_visit() {
+  STAGECOACH_CHECK(done());
+  return {
+      .number = next_visit_, .last = true, .releases = std::exchange(releases_, {}), .entries = {}};
+}
+
 void Batcher::complete(const Visit& visit, std::span<const TokenOutcome> outcomes) {
   STAGECOACH_CHECK(outcomes.size() == visit.entries.size());
   for (std::size_t i = 0; i < visit.entries.size(); ++i) {

@@ -51,6 +51,8 @@ class Batcher {
   /// The next visit of `block`, whose earlier visit must have been completed; none if the block has
   /// nothing to do now. Refills the block's free places first.
   [[nodiscard]] std::optional<Visit> next_visit(std::int32_t block);
+  /// The end of the run, once done(): gives back the places that ended with the last visits.
+  [[nodiscard]] Visit last_visit();
 
   /// Index of the sequence in a place that the last visit of `block` used.
   [[nodiscard]] std::int64_t sequence_at(std::int32_t block, std::int32_t slot) const;

@@ -36,6 +36,7 @@ Engine::~Engine() = default;
 void Engine::issue(const std::shared_ptr<const Visit>& visit) {
   abort_.throw_if_raised();
   if (visit->last) {
+    scheduler_.release(*visit);
     if (!plan_.shape.last()) {
       wire_steps::send_plan(context_, {}, {.visit = visit, .schedule = {}, .outcomes = {}});
     }

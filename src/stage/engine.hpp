@@ -57,7 +57,8 @@ class Engine {
   Engine& operator=(Engine&&) = delete;
 
   /// Issues a visit's steps. Blocks only while the ring of hidden buffers is full, that is at most
-  /// kHiddenRing visits run ahead. A `last` visit is only passed on.
+  /// kHiddenRing visits run ahead. A `last` visit only gives its places back and
+  /// is passed on.
   void issue(const std::shared_ptr<const Visit>& visit);
 
   /// Returns when every issued step has run.

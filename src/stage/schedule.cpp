@@ -40,4 +40,14 @@ Scheduler::Scheduler(StagePlan plan)
 
 VisitSchedule Scheduler::next(const Visit& visit) { return VisitBuilder(*this, visit).build(); }
 
+void Scheduler::release(const Visit& visit) {
+  for (const auto& release : visit.releases) {
+    pages_.release(place_of(release.block, release.slot));
+  }
+}
+
+std::int64_t Scheduler::place_of(std::int32_t block, std::int32_t slot) const {
+  return block * plan_.shape.batch.block() + slot;
+}
+
 }  // namespace stagecoach::stage

@@ -43,12 +43,16 @@ class Scheduler {
   explicit Scheduler(StagePlan plan);
 
   [[nodiscard]] VisitSchedule next(const Visit& visit);
+  /// Gives back the pages of the sequences that the visit says have ended; next() does so itself.
+  void release(const Visit& visit);
 
   [[nodiscard]] const StagePlan& plan() const noexcept { return plan_; }
   [[nodiscard]] const offload::KvPages& pages() const noexcept { return pages_; }
 
  private:
   friend class VisitBuilder;
+
+  [[nodiscard]] std::int64_t place_of(std::int32_t block, std::int32_t slot) const;
 
   StagePlan plan_;
   offload::KvPages pages_;

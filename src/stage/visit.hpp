@@ -38,7 +38,7 @@ struct Release {
 struct Visit {
   std::int64_t number = 0;
   std::int32_t block = 0;
-  bool last = false;                ///< no visit, but the end of the run
+  bool last = false;                ///< no visit, but the end of the run: only releases
   std::vector<Release> releases;    ///< take effect before the entries
   std::vector<VisitEntry> entries;  ///< by slot, ascending
 

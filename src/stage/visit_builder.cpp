@@ -119,20 +119,14 @@ VisitSchedule VisitBuilder::build() {
 }
 
 void VisitBuilder::take_pages() {
-  const auto& shape = plan_.shape.batch;
-  const auto place_of = [&](std::int32_t block, std::int32_t slot) {
-    return block * shape.block() + slot;
-  };
-  for (const auto& release : visit_.releases) {
-    scheduler_.pages_.release(place_of(release.block, release.slot));
-  }
+  scheduler_.release(visit_);
   for (const auto& batch : schedule_.batches) {
     std::vector<std::vector<offload::PageUse>> uses;
     std::vector<std::int64_t> rows;
     for (auto i = batch.first_entry; i < batch.first_entry + batch.num_entries; ++i) {
       const auto& entry = visit_.entries[static_cast<std::size_t>(i)];
       rows.push_back(static_cast<std::int64_t>(entry.tokens.size()));
-      uses.push_back(scheduler_.pages_.extend(place_of(visit_.block, entry.slot),
+      uses.push_back(scheduler_.pages_.extend(scheduler_.place_of(visit_.block, entry.slot),
                                               entry.first_position, rows.back()));
     }
     schedule_.kv.push_back(place_pages(uses, rows, plan_.cpu_attention, plan_.direct));

@@ -1,0 +1,25 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "job/progress.hpp"
+#include "offload/tier.hpp"
+#include "stage/memory_report.hpp"
+
+namespace stagecoach::job {
+
+/// What one stage took, and what it still holds at the end of a run.
+struct StageReport {
+  stage::MemoryReport memory;      ///< as planned, with the budgets
+  offload::TierCounts peak_bytes;  ///< taken of each tier at once, at most
+  std::int64_t live_pages = 0;     ///< KV pages a layer that were not given back
+  std::int64_t open_pages = 0;     ///< places of disk pages being filled, likewise
+};
+
+struct RunReport {
+  RunTotals totals;                 ///< known to rank 0
+  std::vector<StageReport> stages;  ///< of all stages from run_loopback, of its own from run_rank
+};
+
+}  // namespace stagecoach::job
