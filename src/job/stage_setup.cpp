@@ -85,10 +85,9 @@ stage::Budgets StageSetup::find_budgets() const {
   budgets.pinned = std::min(or_else(policy_.pinned_mem_bytes, budgets.cpu),
                             lockable_bytes() / static_cast<std::size_t>(ranks_on_this_host_));
   if (!policy_.offload_dir.empty()) {
-    const auto free = offload::free_disk_bytes(policy_.offload_dir);
-    budgets.disk =
-        or_else(policy_.disk_mem_bytes, most_of(static_cast<std::size_t>(free)) /
-                                            static_cast<std::size_t>(ranks_on_this_host_));
+    budgets.disk_free = static_cast<std::size_t>(offload::free_disk_bytes(policy_.offload_dir)) /
+                        static_cast<std::size_t>(ranks_on_this_host_);
+    budgets.disk = or_else(policy_.disk_mem_bytes, most_of(budgets.disk_free));
   }
   return budgets;
 }

@@ -1,5 +1,7 @@
 #include "stage/memory_report.hpp"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <optional>
 
@@ -128,27 +130,39 @@ std::string describe(const MemoryReport& report, Tier tier) {
 [[noreturn]] void refuse(const MemoryReport& least) {
   const auto dram = least.total_bytes(Tier::device) + least.total_bytes(Tier::cpu);
   const bool small_machine = least.budgets.together > 0 && dram > least.budgets.together;
+  const bool small_disk = least.total_bytes(Tier::disk) > least.budgets.disk_free;
   std::string needs;
-  std::string remedy = small_machine ? "more memory" : "";
+  std::string flags;
   for (const auto tier : offload::kTiers) {
     const bool over = least.total_bytes(tier) > least.budget_bytes(tier);
     const bool shared = small_machine && tier != Tier::disk;
+    const bool short_of_disk = small_disk && tier == Tier::disk;
     if (over || shared) {
       needs += (needs.empty() ? "" : "; ") + describe(least, tier);
     }
-    if (over && !shared) {
-      remedy += fmt::format("{}{} {}", remedy.empty() ? "" : " ", flag_of(tier),
-                            flag_value(least.total_bytes(tier)));
+    if (over && !shared && !short_of_disk) {
+      flags += fmt::format("{}{} {}", flags.empty() ? "" : " ", flag_of(tier),
+                           flag_value(least.total_bytes(tier)));
     }
   }
   if (small_machine) {
     needs += fmt::format("; device and cpu together {} of {}", format_bytes(dram),
                          format_bytes(least.budgets.together));
   }
+  std::vector<std::string> remedies;
+  if (small_machine) {
+    remedies.emplace_back("more memory");
+  }
+  if (small_disk) {
+    remedies.emplace_back("more disk space (another --offload-dir)");
+  }
+  if (!flags.empty()) {
+    remedies.push_back(flags);
+  }
   throw OutOfMemory(fmt::format(
       "the job does not fit, needed at least: {}; {} would do, or move shares to another tier with "
       "--percent, use more stages, or a smaller --gpu-batch-size or --prefill-piece",
-      needs, remedy));
+      needs, fmt::join(remedies, " and ")));
 }
 
 }  // namespace

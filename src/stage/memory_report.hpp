@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -23,6 +24,8 @@ struct Budgets {
   std::size_t pinned = 0;  ///< part of `cpu` that may be locked in DRAM
   /// Where the device's memory is the machine's DRAM: of device and CPU together; else 0.
   std::size_t together = 0;
+  /// What the disk has: no flag allows more.
+  std::size_t disk_free = std::numeric_limits<std::size_t>::max();
 };
 
 /// Memory that is not the plan's: of the device's operations, of those on the CPU, and of loading.

@@ -314,6 +314,22 @@ TEST(MemoryReport, TheFlagsOfARefusalMakeItFit) {
   }
 }
 
+TEST(MemoryReport, NoFlagIsSaidToDoWhereTheDiskIsTooSmall) {
+  auto budgets = kPlenty;
+  budgets.disk = std::size_t{3} << 10;
+  budgets.disk_free = std::size_t{4} << 10;
+  const auto message = refusal([&] { plan({100, 0, 0, 0, 100, 0}, budgets); });
+  EXPECT_THAT(message, AllOf(HasSubstr("of 3.00 KiB (KV cache "),
+                             HasSubstr("; more disk space (another --offload-dir) would do"),
+                             Not(HasSubstr("-mem "))));
+  budgets.device = budgets.disk;
+  EXPECT_THAT(refusal([&] {
+                plan({100, 0, 0, 0, 100, 0}, budgets);
+              }),
+              AllOf(HasSubstr("more disk space (another --offload-dir) and --device-mem "),
+                    Not(HasSubstr("--disk-mem "))));
+}
+
 TEST(MemoryReport, ATooSmallMachineIsNamed) {
   auto budgets = kPlenty;
   budgets.together = std::size_t{100} << 10;
