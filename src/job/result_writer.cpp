@@ -49,6 +49,12 @@ ResultWriter::ResultWriter(ResultWriterOptions options, const model::Tokenizer* 
       ::fstat(descriptor_, &info) == 0 && S_ISREG(info.st_mode) && file_.descriptor() >= 0;
 }
 
+ResultWriter::~ResultWriter() {
+  if (is_new_ && descriptor_ >= 0 && size_bytes_ == 0) {
+    ::unlink(options_.path.c_str());
+  }
+}
+
 void ResultWriter::open() {
   if (options_.path == kStandardOutput) {
     descriptor_ = STDOUT_FILENO;
@@ -63,6 +69,7 @@ void ResultWriter::open() {
     throw ConfigError(fmt::format("{}; check --output", error.what()));
   }
   descriptor_ = file_.descriptor();
+  is_new_ = !options_.overwrite;
 }
 
 void ResultWriter::write(const Request& request, const Completion& completion,

@@ -40,8 +40,9 @@ class ResultWriter {
   ResultWriter& operator=(const ResultWriter&) = delete;
   ResultWriter(ResultWriter&&) = delete;
   ResultWriter& operator=(ResultWriter&&) = delete;
-  /// Closes without a sync if `close` was not called.
-  ~ResultWriter() = default;
+  /// Closes without a sync if `close` was not called. A new file that then holds nothing is
+  /// removed: it would be in the next job's way.
+  ~ResultWriter();
 
   /// Appends a line with one write call. When that fails the file is cut back to its last whole
   /// line, and an IoError says how many results it holds.
@@ -66,6 +67,7 @@ class ResultWriter {
   File file_;                ///< not open for standard output
   int descriptor_ = -1;      ///< -1 once closed
   bool is_regular_ = false;  ///< can be cut back
+  bool is_new_ = false;      ///< was made here
   std::uint64_t size_bytes_ = 0;
   std::int64_t results_ = 0;
   std::int64_t unsynced_ = 0;

@@ -67,6 +67,7 @@ class Rank {
   void show_plan() const;
   void open_output();
   void take_memory();
+  void load_weights();
   RunReport run();
 
   [[nodiscard]] bool dry_run() const { return config_.dry_run; }
@@ -190,6 +191,9 @@ void Rank::open_output() {
 
 void Rank::take_memory() {
   agree(transport_, "taking memory", [&] { setup_->take_memory(); });
+}
+
+void Rank::load_weights() {
   const auto start = std::chrono::steady_clock::now();
   agree(transport_, "loading the weights", [&] { setup_->load_weights(); });
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
@@ -308,8 +312,9 @@ std::optional<RunReport> run_rank(const JobConfig& config, comm::Transport& tran
   if (rank.dry_run()) {
     return std::nullopt;
   }
-  rank.open_output();
   rank.take_memory();
+  rank.open_output();
+  rank.load_weights();
   return rank.run();
 }
 

@@ -189,6 +189,17 @@ TEST_F(ResultWriterTest, AnExistingOutputIsKeptUnlessOverwritten) {
   EXPECT_EQ(json::parse(read_text_file(path()))["id"], "a");
 }
 
+TEST_F(ResultWriterTest, ANewOutputWithoutAResultDoesNotStay) {
+  { const ResultWriter writer(options(), nullptr); }
+  EXPECT_FALSE(std::filesystem::exists(path()));
+  ResultWriter(options(), nullptr).close();
+  EXPECT_TRUE(std::filesystem::exists(path())) << "the results of no requests";
+  auto overwriting = options();
+  overwriting.overwrite = true;
+  { const ResultWriter writer(overwriting, nullptr); }
+  EXPECT_TRUE(std::filesystem::exists(path())) << "it was there before";
+}
+
 TEST_F(ResultWriterTest, AnOutputThatCannotBeMadeIsRefusedAtTheStart) {
   const auto missing = folder_.file("none/out.jsonl");
   EXPECT_THAT(message_of<ConfigError>([&] { ResultWriter({.path = missing}, nullptr); }),
