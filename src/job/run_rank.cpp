@@ -207,7 +207,8 @@ void Rank::load_weights() {
 
 RunReport Rank::run() {
   RunReport run;
-  const auto engine = setup_->make_engine(transport_);
+  std::unique_ptr<stage::Engine> engine;
+  agree(transport_, "starting the streams", [&] { engine = setup_->make_engine(transport_); });
   if (const auto disk = engine->disk_description(); !disk.empty()) {
     log_.info("disk: {}", disk);
   }

@@ -164,7 +164,7 @@ void StageSetup::load_weights() {
   }
 }
 
-std::unique_ptr<stage::Engine> StageSetup::make_engine(comm::Transport& transport) const {
+std::unique_ptr<stage::Engine> StageSetup::make_engine(comm::Transport& transport) const try {
   return std::make_unique<stage::Engine>(stage::EngineParts{
       .plan = planned_.plan,
       .memory = *stage_memory_,
@@ -174,6 +174,9 @@ std::unique_ptr<stage::Engine> StageSetup::make_engine(comm::Transport& transpor
       .transport = transport,
       .abort = abort_,
       .disk = {.backend = config_.disk_backend, .delay_seed = config_.test_delay_seed}});
+} catch (const IoError& error) {  // nothing else than a backend that was asked for
+  throw ConfigError(
+      fmt::format("--disk-io uring: {}; use --disk-io threads or auto", error.what()));
 }
 
 offload::TierCounts StageSetup::peak_bytes() const {

@@ -37,6 +37,7 @@ class StageSetup {
   /// Takes all memory and disk space but the weights'.
   void take_memory();
   void load_weights();
+  /// ConfigError if the machine refuses the disk backend that was asked for.
   [[nodiscard]] std::unique_ptr<stage::Engine> make_engine(comm::Transport& transport) const;
 
   [[nodiscard]] const device::Device& device() const { return *device_; }

@@ -279,7 +279,8 @@ TEST_P(EachNumberOfRanks, AnOffloadFolderThatIsTooSmall) {
     GTEST_SKIP() << "mounting a file system needs root";
   }
   const auto found = run(GetParam(), kCacheOnDisk + in_folder(disk.folder()));
-  expect_refused(found, {"disk ", "KiB (KV cache ", "; more disk space (another --offload-dir) would do"});
+  expect_refused(found,
+                 {"disk ", "KiB (KV cache ", "; more disk space (another --offload-dir) would do"});
   EXPECT_THAT(found.err, Not(HasSubstr("--disk-mem"))) << "no flag makes a disk larger";
   const auto given =
       run(GetParam(), kCacheOnDisk + in_folder(disk.folder()) + Words{"--disk-mem", "64MiB"});
