@@ -179,6 +179,16 @@ TEST(HiddenPlan, BatchesLieOnTheDeviceThenTheCpuThenDisk) {
   EXPECT_EQ(hidden.cpu_rows, 16 + 24);  // three batches may have all rows of a visit
 }
 
+TEST(HiddenPlan, RowsInDramCountThoseOfTheDeviceToo) {
+  auto batch = kBatch;
+  batch.num_gpu_batches = 4;
+  const auto hidden =
+      make_plan(shape_of(batch), policy_of({100, 0, 100, 0, 25, 25}), {}, 3, 24, 2).hidden;
+  // One batch on the device and one in DRAM have 40 rows at most, which are all of a visit.
+  EXPECT_EQ(hidden.device_rows, 28);
+  EXPECT_EQ(hidden.cpu_rows, 40);
+}
+
 TEST(HiddenPlan, OnTheDeviceAllIsComputedInPlace) {
   const auto hidden = plan_of({100, 0, 100, 0, 100, 0}).hidden;
   EXPECT_FALSE(hidden.work);
