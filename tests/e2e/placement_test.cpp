@@ -221,6 +221,7 @@ TEST_F(Placement, DelaysAndScarcePages) {
     SCOPED_TRACE(seed);
     expect_baseline([&](JobConfig& config) {
       config.test_delay_seed = seed;
+      config.disk_backend = offload::DiskBackend::threads;  // whose accesses sanitizers see
       config.stages = 2;
       config.policies.front().percent = {10, 30, 20, 40, 0, 50};
       config.policies.front().disk_mem_bytes = std::size_t{9} << 20;
