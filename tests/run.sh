@@ -15,7 +15,10 @@ fuzz_seconds=5
 unit_programs=(base_test model_test device_test comm_test offload_test stage_test job_test cli_test)
 # Test programs whose subject has threads; and whole jobs with their stages as threads.
 tsan_programs=(base_test comm_test device_test offload_test stage_test job_test)
-tsan_jobs=(invariance_test --gtest_filter='*.NumberOfStages')
+tsan_jobs=(
+  "invariance_test *.NumberOfStages"
+  "placement_test *.DelaysAndScarcePages:*.EachStageItsOwnPolicy:*.CpuAttention"
+)
 
 passed=0
 failed=0
@@ -100,11 +103,14 @@ test_asan() {
 
 test_tsan() {
   export TSAN_OPTIONS="ignore_noninstrumented_modules=1 suppressions=$PWD/tests/sanitizers/tsan.supp"
-  build tsan --target "${tsan_programs[@]}" "${tsan_jobs[0]}"
+  build tsan --target "${tsan_programs[@]}" "${tsan_jobs[@]%% *}"
   local pattern
   pattern=$(IFS='|'; echo "^(${tsan_programs[*]})\$")
   run_ctest tsan --tests-regex "$pattern"
-  run_program "build/tsan/tests/e2e/${tsan_jobs[0]}" "${tsan_jobs[@]:1}"
+  local job
+  for job in "${tsan_jobs[@]}"; do
+    run_program "build/tsan/tests/e2e/${job%% *}" --gtest_filter="${job#* }"
+  done
 }
 
 test_fuzz() {

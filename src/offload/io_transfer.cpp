@@ -1,5 +1,7 @@
 #include "offload/io_transfer.hpp"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
@@ -64,6 +66,17 @@ void IoTransfer::fail_without_progress() const {
   }
   throw IoError(fmt::format("{} ended at byte {}: truncated? {} more bytes were expected",
                             request_.file->path(), end, request_.least_bytes - reached_));
+}
+
+void transfer_now(const IoRequest& request) {
+  IoTransfer transfer(request);
+  std::int64_t answer = 0;
+  do {
+    const auto offset = static_cast<off_t>(transfer.offset());
+    answer = transfer.write()
+                 ? ::pwrite(transfer.descriptor(), transfer.data(), transfer.size_bytes(), offset)
+                 : ::pread(transfer.descriptor(), transfer.data(), transfer.size_bytes(), offset);
+  } while (!transfer.advance(answer < 0 ? -errno : answer));
 }
 
 }  // namespace stagecoach::offload

@@ -35,4 +35,7 @@ class IoTransfer {
   int retries_ = 0;
 };
 
+/// Carries out the request in the calling thread, with pread(2) or pwrite(2). IoError.
+void transfer_now(const IoRequest& request);
+
 }  // namespace stagecoach::offload

@@ -92,10 +92,11 @@ StageWeights::StageWeights(const model::ModelSpec& spec, const StageContents& co
         "--percent puts weights on disk, but --dummy weights are in no file: make a store with "
         "'stagecoach convert --dummy' and give it with --model");
   }
+  place_layers();
   tables_ = device.allocate(table_bytes(spec, contents), "tables and head");
   layers_ = device.allocate(device_bytes(contents, cut), "weights");
   dram_memory_ = BudgetedMemory(dram, cpu_bytes(contents, cut), "weights");
-  std::vector<WeightRead> reads;
+  auto reads = layer_reads();
   std::map<std::pair<std::string, std::string>, const Half*> address;
   for (const auto& table : place_tables(spec, contents)) {
     auto* const to = tables_.data() + table.offset_bytes;
@@ -105,14 +106,6 @@ StageWeights::StageWeights(const model::ModelSpec& spec, const StageContents& co
                      .to = to,
                      .to_device = true});
     address[{table.group, table.tensor.name}] = reinterpret_cast<const Half*>(to);
-  }
-  for (std::int64_t i = 0; i < contents.layers; ++i) {
-    const auto group = model::layer_group(contents.first_layer + i);
-    const auto index = static_cast<std::size_t>(i);
-    add_reads(reads, group, image_, {0, cut.device_end},
-              layers_.data() + index * device_stride(cut), true);
-    add_reads(reads, group, image_, {cut.stream_begin, cut.cpu_end},
-              dram_memory_.data() + index * cpu_stride(cut), false);
   }
   loaded_bytes_ = read_weights(reads, source, device, dram, reader_threads, progress);
   if (contents.embedding) {
@@ -127,6 +120,30 @@ StageWeights::StageWeights(const model::ModelSpec& spec, const StageContents& co
   }
 }
 
+void StageWeights::place_layers() {
+  places_ = {.attn_norm = place_norm("attn_norm"),
+             .mlp_norm = place_norm("mlp_norm"),
+             .q = place_linear("q"),
+             .k = place_linear("k"),
+             .v = place_linear("v"),
+             .o = place_linear("o"),
+             .up = place_linear("up"),
+             .down = place_linear("down")};
+}
+
+std::vector<WeightRead> StageWeights::layer_reads() const {
+  std::vector<WeightRead> reads;
+  for (std::int64_t i = 0; i < contents_.layers; ++i) {
+    const auto group = model::layer_group(contents_.first_layer + i);
+    const auto index = static_cast<std::size_t>(i);
+    add_reads(reads, group, image_, {0, cut_.device_end},
+              layers_.data() + index * device_stride(cut_), true);
+    add_reads(reads, group, image_, {cut_.stream_begin, cut_.cpu_end},
+              dram_memory_.data() + index * cpu_stride(cut_), false);
+  }
+  return reads;
+}
+
 LayerWeights StageWeights::layer(std::int64_t index, const std::byte* buffer,
                                  std::size_t origin) const {
   const auto* const resident =
@@ -136,38 +153,56 @@ LayerWeights StageWeights::layer(std::int64_t index, const std::byte* buffer,
                ? nullptr
                : reinterpret_cast<const Half*>(buffer + (offset - origin));
   };
-  const auto vector = [&](const std::string& name) {
-    const auto& part = image_.part(name);
-    const auto end = part.offset_bytes + static_cast<std::size_t>(part.tensor.size_bytes());
-    return end <= cut_.device_end ? reinterpret_cast<const Half*>(resident + part.offset_bytes)
-                                  : streamed(part.offset_bytes);
+  const auto in_place = [&](std::size_t offset) {
+    return reinterpret_cast<const Half*>(resident + offset);
   };
-  const auto linear = [&](const std::string& name) {
-    const auto& part = image_.part(name + ".weight");
-    const auto rows = part.tensor.shape.front();
-    const auto row_bytes = static_cast<std::size_t>(part.tensor.size_bytes() / rows);
-    const auto before =
-        cut_.device_end > part.offset_bytes ? (cut_.device_end - part.offset_bytes) / row_bytes : 0;
-    LinearWeights weights;
-    weights.first_rows = std::min(rows, static_cast<std::int64_t>(before));
-    weights.first = reinterpret_cast<const Half*>(resident + part.offset_bytes);
-    weights.rest_rows = rows - weights.first_rows;
-    weights.rest =
-        streamed(part.offset_bytes + static_cast<std::size_t>(weights.first_rows) * row_bytes);
-    weights.bias = vector(name + ".bias");
-    return weights;
+  const auto vector = [&](const VectorPlace& place) {
+    return place.on_device ? in_place(place.offset) : streamed(place.offset);
   };
-  const auto norm = [&](const std::string& name) {
-    return NormWeights{vector(name + ".weight"), vector(name + ".bias")};
+  const auto norm = [&](const NormPlace& place) {
+    return NormWeights{vector(place.weight), vector(place.bias)};
   };
-  return {.attn_norm = norm("attn_norm"),
-          .mlp_norm = norm("mlp_norm"),
-          .q = linear("q"),
-          .k = linear("k"),
-          .v = linear("v"),
-          .o = linear("o"),
-          .up = linear("up"),
-          .down = linear("down")};
+  const auto linear = [&](const LinearPlace& place) {
+    return LinearWeights{.first = in_place(place.offset),
+                         .first_rows = place.first_rows,
+                         .rest = streamed(place.rest_offset),
+                         .rest_rows = place.rest_rows,
+                         .bias = vector(place.bias)};
+  };
+  return {.attn_norm = norm(places_.attn_norm),
+          .mlp_norm = norm(places_.mlp_norm),
+          .q = linear(places_.q),
+          .k = linear(places_.k),
+          .v = linear(places_.v),
+          .o = linear(places_.o),
+          .up = linear(places_.up),
+          .down = linear(places_.down)};
+}
+
+StageWeights::VectorPlace StageWeights::place_vector(const std::string& name) const {
+  const auto& part = image_.part(name);
+  const auto end = part.offset_bytes + static_cast<std::size_t>(part.tensor.size_bytes());
+  return {part.offset_bytes, end <= cut_.device_end};
+}
+
+StageWeights::LinearPlace StageWeights::place_linear(const std::string& name) const {
+  const auto& part = image_.part(name + ".weight");
+  const auto rows = part.tensor.shape.front();
+  const auto row_bytes = static_cast<std::size_t>(part.tensor.size_bytes() / rows);
+  const auto before =
+      cut_.device_end > part.offset_bytes
+          ? static_cast<std::int64_t>((cut_.device_end - part.offset_bytes) / row_bytes)
+          : 0;
+  const auto first_rows = std::min(rows, before);
+  return {.offset = part.offset_bytes,
+          .first_rows = first_rows,
+          .rest_offset = part.offset_bytes + static_cast<std::size_t>(first_rows) * row_bytes,
+          .rest_rows = rows - first_rows,
+          .bias = place_vector(name + ".bias")};
+}
+
+StageWeights::NormPlace StageWeights::place_norm(const std::string& name) const {
+  return {place_vector(name + ".weight"), place_vector(name + ".bias")};
 }
 
 const std::byte* StageWeights::in_dram(std::int64_t index, ByteRange range) const {

@@ -10,6 +10,7 @@
 #include "model/spec.hpp"
 #include "offload/layer_image.hpp"
 #include "offload/stage_contents.hpp"
+#include "offload/weight_reader.hpp"
 #include "offload/weight_source.hpp"
 
 namespace stagecoach::offload {
@@ -84,10 +85,37 @@ class StageWeights {
   [[nodiscard]] std::uint64_t loaded_bytes() const noexcept { return loaded_bytes_; }
 
  private:
+  /// Where a tensor lies, the same in every layer.
+  struct VectorPlace {
+    std::size_t offset = 0;  ///< in the image
+    bool on_device = true;
+  };
+  struct LinearPlace {
+    std::size_t offset = 0;
+    std::int64_t first_rows = 0;
+    std::size_t rest_offset = 0;
+    std::int64_t rest_rows = 0;
+    VectorPlace bias;
+  };
+  struct NormPlace {
+    VectorPlace weight, bias;
+  };
+  struct LayerPlaces {
+    NormPlace attn_norm, mlp_norm;
+    LinearPlace q, k, v, o, up, down;
+  };
+  void place_layers();
+  /// What the device's and DRAM's parts of the layers are filled with.
+  [[nodiscard]] std::vector<WeightRead> layer_reads() const;
+  [[nodiscard]] VectorPlace place_vector(const std::string& name) const;
+  [[nodiscard]] LinearPlace place_linear(const std::string& name) const;
+  [[nodiscard]] NormPlace place_norm(const std::string& name) const;
+
   StageContents contents_;
   LayerImage image_;
   WeightCut cut_;
   const WeightSource& source_;
+  LayerPlaces places_;
   device::Buffer tables_;
   device::Buffer layers_;
   BudgetedMemory dram_memory_;

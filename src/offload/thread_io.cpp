@@ -1,6 +1,3 @@
-#include <unistd.h>
-
-#include <cerrno>
 #include <condition_variable>
 #include <deque>
 #include <mutex>
@@ -14,20 +11,9 @@
 namespace stagecoach::offload {
 namespace {
 
-std::int64_t move_bytes(const IoTransfer& transfer) {
-  const auto offset = static_cast<off_t>(transfer.offset());
-  const auto moved =
-      transfer.write()
-          ? ::pwrite(transfer.descriptor(), transfer.data(), transfer.size_bytes(), offset)
-          : ::pread(transfer.descriptor(), transfer.data(), transfer.size_bytes(), offset);
-  return moved < 0 ? -errno : moved;
-}
-
 std::exception_ptr carry_out(const IoRequest& request) noexcept {
   try {
-    IoTransfer transfer(request);
-    while (!transfer.advance(move_bytes(transfer))) {
-    }
+    transfer_now(request);
     return nullptr;
   } catch (...) {
     return std::current_exception();

@@ -1,10 +1,13 @@
 #include "offload/weight_source.hpp"
 
+#include <algorithm>
+#include <array>
 #include <utility>
 
 #include "base/error.hpp"
 #include "base/file.hpp"
 #include "model/dummy_weights.hpp"
+#include "offload/io_transfer.hpp"
 
 namespace stagecoach::offload {
 namespace {
@@ -18,7 +21,12 @@ class StoreSource final : public WeightSource {
 
   void read(const std::string& group, const model::TensorSpec& tensor, std::uint64_t first_byte,
             std::span<std::byte> out) const override {
-    file_.read_at(out, index_.find(group, tensor.name).offset_bytes + first_byte);
+    const auto offset = index_.find(group, tensor.name).offset_bytes + first_byte;
+    if (direct_file_.direct() && aligned(offset) && aligned(address_of(out))) {
+      read_directly(offset, out);
+    } else {
+      file_.read_at(out, offset);
+    }
   }
 
   [[nodiscard]] const DirectFile* file() const override { return &direct_file_; }
@@ -28,6 +36,24 @@ class StoreSource final : public WeightSource {
   }
 
  private:
+  static bool aligned(std::uint64_t value) { return value % kDiskAlignment == 0; }
+  static std::uint64_t address_of(std::span<std::byte> bytes) {
+    return reinterpret_cast<std::uintptr_t>(bytes.data());
+  }
+
+  /// Whole blocks into place, the rest by way of a block.
+  void read_directly(std::uint64_t offset, std::span<std::byte> out) const {
+    const auto whole = out.size() / kDiskAlignment * kDiskAlignment;
+    if (whole > 0) {
+      transfer_now({&direct_file_, false, offset, out.data(), whole, whole});
+    }
+    if (const auto rest = out.subspan(whole); !rest.empty()) {
+      alignas(kDiskAlignment) std::array<std::byte, kDiskAlignment> block;
+      transfer_now({&direct_file_, false, offset + whole, block.data(), block.size(), rest.size()});
+      std::copy_n(block.begin(), rest.size(), rest.begin());
+    }
+  }
+
   model::StoreIndex index_;
   File file_;
   DirectFile direct_file_;

@@ -1,10 +1,18 @@
 // Same requests, same bytes, wherever weights, cache and activations live, and however the visits
 // are ordered.
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 
+#include <algorithm>
+#include <filesystem>
+
+#include "base/aligned_memory.hpp"
+#include "base/file.hpp"
 #include "e2e/tiny_opt.hpp"
 #include "job/run_rank.hpp"
+#include "offload/direct_file.hpp"
 
 namespace stagecoach {
 namespace {
@@ -155,6 +163,37 @@ TEST_F(Placement, DiskThreads) {
   });
 }
 
+/// The part of a file that the page cache holds, from 0 to 1.
+double cached_part(const std::string& path) {
+  const File file(path, File::Mode::read);
+  const auto size = static_cast<std::size_t>(file.size_bytes());
+  void* const mapped = ::mmap(nullptr, size, PROT_READ, MAP_SHARED, file.descriptor(), 0);
+  std::vector<unsigned char> pages((size + kPageBytes - 1) / kPageBytes);
+  EXPECT_EQ(::mincore(mapped, size, pages.data()), 0);
+  ::munmap(mapped, size);
+  const auto cached =
+      std::count_if(pages.begin(), pages.end(), [](unsigned char page) { return (page & 1) != 0; });
+  return static_cast<double>(cached) / static_cast<double>(pages.size());
+}
+
+TEST_F(Placement, StreamedWeightsAreNotKeptInThePageCache) {
+  if (!offload::DirectFile::open_for_reading(tiny_->store()).direct()) {
+    GTEST_SKIP() << "this file system has no direct reads";
+  }
+  const auto store = tiny_->folder().file("uncached.h5");
+  std::filesystem::copy_file(tiny_->store(), store);
+  const File file(store, File::Mode::read);
+  file.sync();
+  ::posix_fadvise(file.descriptor(), 0, 0, POSIX_FADV_DONTNEED);
+  ASSERT_LT(cached_part(store), 0.1);
+  expect_baseline([&](JobConfig& config) {
+    config.model_path = store;
+    config.policies.front().percent = {0, 0, 100, 0, 100, 0};
+  });
+  // Only the index and the tables, which are a tenth of it, were read through it.
+  EXPECT_LT(cached_part(store), 0.4);
+}
+
 TEST_F(Placement, PageSizes) {
   for (const std::int64_t page_tokens : {32, 64}) {
     const auto change = [&](JobConfig& config) { config.batch.page_tokens = page_tokens; };
@@ -182,6 +221,7 @@ TEST_F(Placement, DelaysAndScarcePages) {
     SCOPED_TRACE(seed);
     expect_baseline([&](JobConfig& config) {
       config.test_delay_seed = seed;
+      config.disk_backend = offload::DiskBackend::threads;  // whose accesses sanitizers see
       config.stages = 2;
       config.policies.front().percent = {10, 30, 20, 40, 0, 50};
       config.policies.front().disk_mem_bytes = std::size_t{9} << 20;

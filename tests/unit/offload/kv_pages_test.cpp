@@ -184,9 +184,9 @@ class RandomCache {
 
   void play() {
     for (int visit = 0; visit < 300 && !::testing::Test::HasFatalFailure(); ++visit) {
-      const int block = pick(0, blocks_ - 1);
+      const std::int64_t block = pick(0, static_cast<int>(blocks_) - 1);
       writing_.clear();
-      for (int slot = 0; slot < block_; ++slot) {
+      for (std::int64_t slot = 0; slot < block_; ++slot) {
         step(static_cast<std::size_t>(block * block_ + slot));
       }
       pages_->end_visit();
@@ -295,7 +295,7 @@ class RandomCache {
 
   std::mt19937 random_;
   TierShares shares_;
-  int block_ = 1, blocks_ = 1;
+  std::int64_t block_ = 1, blocks_ = 1;
   std::int64_t total_ = 0, claimed_ = 0;
   TierCounts pools_;
   std::optional<KvPages> pages_;

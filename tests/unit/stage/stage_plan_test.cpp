@@ -131,7 +131,7 @@ TEST(KvPlan, PoolsFollowTheShares) {
   const auto kv = plan_of({100, 0, 25, 50, 100, 0}).kv;
   EXPECT_EQ(kv.pools, (TierCounts{6, 12, 6}));
   EXPECT_TRUE(kv.offloaded());
-  EXPECT_EQ(kv.open_slots, 8 + 8);
+  EXPECT_EQ(kv.open_slots, 6) << "no more than there are disk pages";
 }
 
 TEST(KvPlan, AResidentCacheTakesNoBuffers) {
@@ -177,6 +177,16 @@ TEST(HiddenPlan, BatchesLieOnTheDeviceThenTheCpuThenDisk) {
   EXPECT_TRUE(hidden.work);
   EXPECT_EQ(hidden.device_rows, 28);
   EXPECT_EQ(hidden.cpu_rows, 16 + 24);  // three batches may have all rows of a visit
+}
+
+TEST(HiddenPlan, RowsInDramCountThoseOfTheDeviceToo) {
+  auto batch = kBatch;
+  batch.num_gpu_batches = 4;
+  const auto hidden =
+      make_plan(shape_of(batch), policy_of({100, 0, 100, 0, 25, 25}), {}, 3, 24, 2).hidden;
+  // One batch on the device and one in DRAM have 40 rows at most, which are all of a visit.
+  EXPECT_EQ(hidden.device_rows, 28);
+  EXPECT_EQ(hidden.cpu_rows, 40);
 }
 
 TEST(HiddenPlan, OnTheDeviceAllIsComputedInPlace) {
