@@ -56,7 +56,4 @@ in_group() (
 
 # From a job's log: generated tokens a second; seconds of the job without loading.
 tokens_per_second() { sed -n 's/.* \([0-9.]*\) generated tokens\/s$/\1/p' "$1" | tail -n 1; }
-job_seconds() {
-  sed -n 's/.*, \([0-9]*\) generated tokens, \([0-9.]*\) generated tokens\/s$/\1 \2/p' "$1" |
-    tail -n 1 | awk '{ printf "%.3f\n", $1 / $2 }'
-}
+job_seconds() { sed -n 's/.* requests in \([0-9.]*\) s: .*/\1/p' "$1" | tail -n 1; }

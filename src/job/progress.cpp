@@ -35,10 +35,11 @@ void Progress::maybe_report() {
 
 RunTotals Progress::finish() {
   totals_.seconds = seconds_between(start_, Clock::now());
-  log_.info("{} requests in {}: {} prompt tokens, {} generated tokens, {:.2f} generated tokens/s",
-            totals_.requests, format_seconds(totals_.seconds), totals_.prompt_tokens,
-            totals_.generated_tokens,
-            static_cast<double>(totals_.generated_tokens) / totals_.seconds);
+  log_.info(
+      "{} requests in {:.2f} s: {} prompt tokens, {} generated tokens, {:.2f} generated "
+      "tokens/s",
+      totals_.requests, totals_.seconds, totals_.prompt_tokens, totals_.generated_tokens,
+      static_cast<double>(totals_.generated_tokens) / totals_.seconds);
   return totals_;
 }
 
