@@ -10,7 +10,6 @@ namespace stagecoach::stage {
 namespace {
 
 using offload::ByteRange;
-using offload::Tier;
 
 ByteRange intersection(ByteRange a, ByteRange b) {
   return {std::max(a.begin, b.begin), std::max(std::max(a.begin, b.begin), std::min(a.end, b.end))};
@@ -56,8 +55,8 @@ KvPlan plan_kv(const StagePlan& plan, std::int64_t longest_pages, std::int64_t k
   const auto outside = kv.pools.cpu + kv.pools.disk;
   kv.staged = std::min(of_a_batch, outside);
   if (kv.pools.disk > 0) {
-    kv.open_slots = std::min(offload::KvPages::open_slots_for(batch.places(), batch.block()),
-                             kv.pools.disk);
+    kv.open_slots =
+        std::min(offload::KvPages::open_slots_for(batch.places(), batch.block()), kv.pools.disk);
     kv.passing = std::min(batch.max_batch_rows() / batch.page_tokens, kv.pools.disk);
     kv.cpu_staged = plan.cpu_attention || !plan.direct ? std::min(of_a_batch, kv.pools.disk) : 0;
   }

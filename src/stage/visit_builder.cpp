@@ -381,12 +381,12 @@ void VisitBuilder::store_rows(const Slot& slot) {
   save.bytes = save.rows * qkv_width(plan_.shape.spec) * static_cast<std::int64_t>(sizeof(float));
   save.reads.push_back({BufferKind::workspace, slot.turn % plan_.workspaces});
   save.writes.push_back(rows);
+  auto store = make(StepKind::store_kv, Resource::cpu_compute, slot);
+  store.bytes = save.bytes;
   add(std::move(save));
   if (pages.stores == 0) {
     return;
   }
-  auto store = make(StepKind::store_kv, Resource::cpu_compute, slot);
-  store.bytes = save.bytes;
   store.reads.push_back(rows);
   const auto takes_new = [](const PagePlace& page) { return page.use.has_new; };
   add_page_refs(store.writes, slot, BufferKind::kv_cpu, takes_new);
