@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
+#include <utility>
 
 #include "base/units.hpp"
 #include "cli/batch_options.hpp"
@@ -32,7 +34,7 @@ po::options_description describe() {
       "explain", po::bool_switch(), "every step, not only the sums")(
       "stages", po::value<Integer>()->default_value(1), "stages of the job")(
       "stage", po::value<Integer>()->default_value(0), "the one to show, from 0")(
-      "visit", po::value<Integer>(), "which visit, from 0 (the first that only decodes)")(
+      "visit", po::value<Integer>(), "which visit, from 0 (the one in the middle of the job)")(
       "prompt-len", po::value<Integer>()->default_value(128), "prompt tokens of every request")(
       "gen-len", po::value<Integer>()->default_value(32), "new tokens of every request")(
       "gpu", po::bool_switch(), "as on a device whose memory disk reads cannot reach");
@@ -58,48 +60,59 @@ struct Shown {
   stage::VisitSchedule schedule;
 };
 
-bool only_decodes(const stage::Visit& visit) {
-  return std::all_of(visit.entries.begin(), visit.entries.end(), [](const auto& entry) {
-    return entry.tokens.size() == 1 && entry.samples() && entry.first_position > 0;
-  });
-}
+/// A job of as many requests as there are places, all alike.
+struct AlikeJob {
+  stage::BatchShape shape;
+  std::int64_t page_capacity = 0;
+  Integer prompt_len = 0;
+  Integer gen_len = 0;
+};
 
-/// Runs the job's visits through batcher and scheduler up to the one that is wanted: visit
-/// `wanted`, or, if that is negative, the first that only decodes.
-Shown find_visit(stage::Scheduler& scheduler, std::int64_t page_capacity, Integer prompt_len,
-                 Integer gen_len, Integer wanted) {
-  const auto& shape = scheduler.plan().shape.batch;
-  const std::vector<std::int32_t> prompt(static_cast<std::size_t>(prompt_len), 0);
-  stage::Batcher batcher(shape, page_capacity,
+/// Calls `take` with each visit of the job until it returns false.
+void for_visits(const AlikeJob& job, const std::function<bool(const stage::Visit&)>& take) {
+  const std::vector<std::int32_t> prompt(static_cast<std::size_t>(job.prompt_len), 0);
+  stage::Batcher batcher(job.shape, job.page_capacity,
                          std::vector<stage::SequenceInput>(
-                             static_cast<std::size_t>(shape.places()),
-                             {.prompt = prompt, .max_new_tokens = gen_len, .sampling = {}}));
-  while (true) {
-    bool any = false;
-    for (std::int32_t block = 0; block < shape.inner_iterations; ++block) {
-      auto visit = batcher.next_visit(block);
+                             static_cast<std::size_t>(job.shape.places()),
+                             {.prompt = prompt, .max_new_tokens = job.gen_len, .sampling = {}}));
+  while (!batcher.done()) {
+    for (std::int32_t block = 0; block < job.shape.inner_iterations; ++block) {
+      const auto visit = batcher.next_visit(block);
       if (!visit) {
         continue;
       }
-      any = true;
-      auto schedule = scheduler.next(*visit);
-      if (wanted >= 0 ? visit->number == wanted : only_decodes(*visit)) {
-        return {*std::move(visit), std::move(schedule)};
+      if (!take(*visit)) {
+        return;
       }
       std::vector<stage::TokenOutcome> outcomes;
       for (const auto& entry : visit->entries) {
         const auto stored = entry.first_position + static_cast<Integer>(entry.tokens.size());
-        outcomes.push_back({0, stored == prompt_len + gen_len - 1});
+        outcomes.push_back({0, stored == job.prompt_len + job.gen_len - 1});
       }
       batcher.complete(*visit, outcomes);
     }
-    if (!any) {
-      throw ConfigError(
-          wanted >= 0
-              ? fmt::format("--visit {}: the job has fewer visits", wanted)
-              : "no visit only decodes: --gen-len must be at least 2, or name one with --visit");
-    }
   }
+}
+
+Integer count_visits(const AlikeJob& job) {
+  Integer count = 0;
+  for_visits(job, [&](const stage::Visit&) {
+    ++count;
+    return true;
+  });
+  return count;
+}
+
+Shown find_visit(stage::Scheduler& scheduler, const AlikeJob& job, Integer wanted) {
+  Shown shown;
+  for_visits(job, [&](const stage::Visit& visit) {
+    auto schedule = scheduler.next(visit);
+    if (visit.number == wanted) {
+      shown = {visit, std::move(schedule)};
+    }
+    return visit.number < wanted;
+  });
+  return shown;
 }
 
 /// "kv_cpu 0.1 +3", so that a step fits a line.
@@ -207,9 +220,11 @@ int schedule_command(const std::vector<std::string>& arguments) {
   const auto pages =
       offload::pages_for(prompt_len + gen_len - 1, options->integer("page-tokens", 16, 64));
   stage::Scheduler scheduler(read_plan(*options, prompt_len, pages));
-  const auto wanted = options->has("visit") ? options->integer("visit", 0, Integer{1} << 40) : -1;
-  const auto capacity = pages * scheduler.plan().shape.batch.places();
-  const auto shown = find_visit(scheduler, capacity, prompt_len, gen_len, wanted);
+  const auto& shape = scheduler.plan().shape.batch;
+  const AlikeJob job{shape, pages * shape.places(), prompt_len, gen_len};
+  const auto visits = count_visits(job);
+  const auto wanted = options->has("visit") ? options->integer("visit", 0, visits - 1) : visits / 2;
+  const auto shown = find_visit(scheduler, job, wanted);
   if (options->flag("explain")) {
     print_steps(shown);
   }

@@ -61,6 +61,7 @@ void Engine::issue(const std::shared_ptr<const Visit>& visit) {
     flight.last_of[static_cast<std::size_t>(step.resource)] = step.id;
     count(step);
   }
+  flight.state.schedule.steps = {};  // many, and nothing needs them any more
 }
 
 void Engine::count(const Step& step) {

@@ -43,6 +43,10 @@ class MpiRun : public ::testing::Test {
 TEST_F(MpiRun, SameBitsAsLoopbackForEveryNumberOfRanks) {
   const auto prompts = tiny_.folder().write("mixed.jsonl", testing::mixed_requests(24));
   const auto expected = loopback(prompts);
+  const auto policies = tiny_.folder().write(
+      "policies.ini",
+      "[a node with a disk]\npercent = 0 0 0 20 0 0\noffload-dir = " + tiny_.folder().path() +
+          "\n[a node with memory]\npercent = 40 60 50 50 100 0\n");
   struct Case {
     int ranks;
     std::vector<std::string> options;
@@ -53,6 +57,10 @@ TEST_F(MpiRun, SameBitsAsLoopbackForEveryNumberOfRanks) {
       {3, {"--layers-per-stage", "1,5,2", "--gpu-batch-size", "2"}},
       {4, {"--prefill-piece", "9", "--gpu-batch-size", "8"}},
       {8, {"--gpu-batch-size", "1", "--inner-iterations", "9"}},
+      {2, {"--stage-policy", policies, "--gpu-batch-size", "4", "--num-gpu-batches", "2"}},
+      {3,
+       {"--percent", "0", "30", "30", "30", "0", "50", "--offload-dir", tiny_.folder().path(),
+        "--gpu-batch-size", "3", "--num-gpu-batches", "2", "--schedule", "zigzag"}},
   };
   for (const auto& test : cases) {
     SCOPED_TRACE(test.ranks);
