@@ -7,13 +7,13 @@ set -euo pipefail
 # shellcheck source=bench/common.sh
 source "$(dirname -- "${BASH_SOURCE[0]}")/common.sh"
 folder=${1:?usage: bench/ablation.sh FOLDER [REPEATS]}
-repeats=${2:-3}
+repeats=${2:-2}
 store=$folder/bench-opt-1.3b.h5
 dummy_store "$store" opt-1.3b
-requests 64 32 12 >"$work/prompts.jsonl"
+requests 64 12 12 >"$work/prompts.jsonl"
 job=(run --model "$store" --prompts "$work/prompts.jsonl" --output "$work/out.jsonl" --overwrite
   --threads 1 --prefill-piece 128 --percent 10 40 0 50 100 0 --offload-dir "$folder"
-  --device-mem 1200MiB --cpu-mem 1800MiB)
+  --device-mem 800MiB --cpu-mem 1400MiB)
 blocks=(--gpu-batch-size 16 --num-gpu-batches 4)
 
 declare -A options=(
