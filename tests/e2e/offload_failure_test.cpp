@@ -10,11 +10,11 @@
 
 #include <filesystem>
 #include <fstream>
-#include <regex>
 
 #include "e2e/tiny_opt.hpp"
 #include "e2e/whole_jobs.hpp"
 #include "support/io_faults.hpp"
+#include "support/named_flags.hpp"
 #include "support/program.hpp"
 
 namespace stagecoach {
@@ -342,14 +342,12 @@ TEST_P(EachNumberOfRanks, ALimitOfLockedMemory) {
                  {"--pin-weights on", "may be pinned", "ulimit -l", "--pin-weights auto"});
 }
 
-/// "--cpu-mem 12MiB" and its like, as a refusal names them.
+/// Flags and values in turn, as a refusal names them.
 Words flags_named(const std::string& message) {
-  static const std::regex flag("(--(?:device|cpu|disk)-mem) ([0-9]+MiB)");
   Words flags;
-  for (std::sregex_iterator match(message.begin(), message.end(), flag), end; match != end;
-       ++match) {
-    flags.push_back((*match)[1]);
-    flags.push_back((*match)[2]);
+  for (const auto& named : testing::named_flags(message)) {
+    flags.push_back(named.flag);
+    flags.push_back(named.value);
   }
   return flags;
 }

@@ -11,12 +11,12 @@
 #include <filesystem>
 #include <numeric>
 #include <random>
-#include <regex>
 
 #include "base/hash.hpp"
 #include "e2e/tiny_opt.hpp"
 #include "job/agreement.hpp"
 #include "job/run_rank.hpp"
+#include "support/named_flags.hpp"
 
 namespace stagecoach {
 namespace {
@@ -212,26 +212,21 @@ std::vector<int> RandomPlacement::draw_requests(Draw& draw, bool few) {
 /// Changes what a refusal asks to be changed; false if it names nothing. The stage that refuses is
 /// named unless it is the first.
 bool follow_advice(JobConfig& config, const std::string& message) {
-  std::smatch match;
   std::size_t stage = 0;
-  if (std::regex_search(message, match, std::regex("^rank ([0-9]+) on "))) {
-    stage = std::stoul(match[1]);
+  if (message.rfind("rank ", 0) == 0) {
+    stage = std::stoul(message.substr(5));
   }
   auto& policy = config.policies.at(config.policies.size() == 1 ? 0 : stage);
-  const std::regex flag("--(device|cpu|disk)-mem ([0-9]+)MiB");
   bool any = message.find("--pin-weights auto") != std::string::npos;
   if (any) {
     policy.pin_weights = Switch::automatic;
   }
-  for (std::sregex_iterator found(message.begin(), message.end(), flag), end; found != end;
-       ++found) {
-    const auto tier = (*found)[1].str();
-    auto& budget = tier == "device" ? policy.device_mem_bytes
-                   : tier == "cpu"  ? policy.cpu_mem_bytes
-                                    : policy.disk_mem_bytes;
-    const auto asked = std::stoul((*found)[2]) * kMebibyte;
-    EXPECT_GT(asked, budget) << message;
-    budget = asked;
+  for (const auto& named : testing::named_flags(message)) {
+    auto& budget = named.flag == "--device-mem" ? policy.device_mem_bytes
+                   : named.flag == "--cpu-mem"  ? policy.cpu_mem_bytes
+                                                : policy.disk_mem_bytes;
+    EXPECT_GT(named.size_bytes, budget) << message;
+    budget = named.size_bytes;
     any = true;
   }
   return any;

@@ -6,11 +6,11 @@
 #include <cmath>
 #include <functional>
 #include <random>
-#include <regex>
 
 #include "base/error.hpp"
 #include "stage/memory_areas.hpp"
 #include "stage/partition.hpp"
+#include "support/named_flags.hpp"
 #include "unit/stage/specs.hpp"
 
 namespace stagecoach::stage {
@@ -78,11 +78,10 @@ std::string refusal(const std::function<void()>& work) {
 
 /// Raises budgets to what a message's flags say.
 Budgets with_flags_of(const std::string& message, Budgets budgets) {
-  static const std::regex flag("--(device|cpu|disk)-mem ([0-9]+)MiB");
-  for (std::sregex_iterator at(message.begin(), message.end(), flag), end; at != end; ++at) {
-    const auto bytes = std::stoull((*at)[2]) << 20;
-    const auto tier = (*at)[1].str();
-    (tier == "device" ? budgets.device : tier == "cpu" ? budgets.cpu : budgets.disk) = bytes;
+  for (const auto& named : stagecoach::testing::named_flags(message)) {
+    (named.flag == "--device-mem" ? budgets.device
+     : named.flag == "--cpu-mem"  ? budgets.cpu
+                                  : budgets.disk) = named.size_bytes;
   }
   return budgets;
 }
