@@ -28,7 +28,8 @@ engine() {
 disk() {
   drop_caches
   fio --name=read --filename="$store" --rw=read --bs=8M --direct=1 --ioengine=io_uring \
-    --iodepth=8 --output-format=terse --readonly --loops=3 |
+    --iodepth=8 --registerfiles=1 --fixedbufs=1 --readonly --time_based --runtime=7 \
+    --output-format=terse |
     awk -F';' '{ printf "%.0f\n", $7 * 1024 / 1e6 }'
 }
 
