@@ -47,7 +47,7 @@ limited() {
   echo "$name: $(tokens_per_second "$work/$name.log") generated tokens/s," \
     "peak $(($(cat "$group/$peak_file") >> 20)) MiB of $((limit >> 20)) MiB (page cache included)," \
     "swap $(swap_bytes) bytes"
-  sed -n 's/.* info: \(memory at most: .*\|disk: read .*\)/  \1/p' "$work/$name.log"
+  sed -n 's/.* info: \(memory taken at most.*\|disk: read .*\)/  \1/p' "$work/$name.log"
 }
 
 offload=(--percent 0 0 0 0 100 0 --offload-dir "$folder" --cpu-attention off)
