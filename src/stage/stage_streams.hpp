@@ -15,7 +15,7 @@ namespace stagecoach::stage {
 class StageStreams {
  public:
   /// `cpu`: the device that attends on the CPU; null: there is no such work. Disk streams are made
-  /// if `disk`. `delay_seed`: see make_host_stream.
+  /// if `disk`. The delays of `disk_options`, for tests, are the wire's too.
   StageStreams(device::Device& device, device::Device* cpu, bool disk,
                const offload::DiskOptions& disk_options, AbortSignal& abort);
 
