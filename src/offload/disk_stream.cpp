@@ -1,24 +1,17 @@
 #include "offload/disk_stream.hpp"
 
-#include <pthread.h>
-
 #include <algorithm>
-#include <chrono>
-#include <condition_variable>
-#include <deque>
-#include <mutex>
-#include <random>
-#include <thread>
 #include <utility>
 
 #include "base/error.hpp"
 #include "base/units.hpp"
+#include "device/host/stream_queue.hpp"
 #include "offload/async_io.hpp"
 
 namespace stagecoach::offload {
 namespace {
 
-constexpr int kMostDelayUs = 2000;
+constexpr std::uint64_t kMostDelayMicroseconds = 2000;
 
 struct Backend {
   std::unique_ptr<AsyncIo> io;
@@ -64,24 +57,11 @@ class AsyncDiskStream final : public DiskStream {
       : name_(std::move(name)),
         options_(options),
         abort_(abort),
-        delays_(options.delay_seed),
         backend_(make_backend(options)),
-        thread_([this] { run(); }) {
-    pthread_setname_np(thread_.native_handle(), name_.substr(0, 15).c_str());
-  }
-  AsyncDiskStream(const AsyncDiskStream&) = delete;
-  AsyncDiskStream& operator=(const AsyncDiskStream&) = delete;
-  AsyncDiskStream(AsyncDiskStream&&) = delete;
-  AsyncDiskStream& operator=(AsyncDiskStream&&) = delete;
-
-  ~AsyncDiskStream() override {
-    {
-      const std::lock_guard lock(mutex_);
-      closed_ = true;
-    }
-    arrived_.notify_one();
-    thread_.join();
-  }
+        // The thread that began transfers must be there until they have ended.
+        queue_(
+            name_, {options.delay_seed, 1, kMostDelayMicroseconds},
+            [this](Queue::Item& item) { execute(item); }, [this] { ledger_.wait_until_idle(); }) {}
 
   void read(const DirectFile& file, std::uint64_t offset, std::span<std::byte> out,
             std::size_t least_bytes) override {
@@ -97,24 +77,24 @@ class AsyncDiskStream final : public DiskStream {
   }
 
   void enqueue(std::function<void()> work) override {
-    push({[this, work = std::move(work)] {
-            ledger_.wait_until_idle();
-            if (!abort_.raised()) {
-              work();
-            }
-          },
-          nullptr});
+    queue_.push({[this, work = std::move(work)] {
+                   ledger_.wait_until_idle();
+                   if (!abort_.raised()) {
+                     work();
+                   }
+                 },
+                 nullptr});
   }
 
   void wait(const device::Event& event) override {
     if (!event.passed()) {
-      push({[event] { event.wait(); }, nullptr});
+      queue_.push({[event] { event.wait(); }, nullptr});
     }
   }
 
   [[nodiscard]] device::Event record() override {
     auto event = std::make_shared<device::HostEvent>(name_, abort_);
-    push({nullptr, event});
+    queue_.push({nullptr, event});
     return device::Event(std::move(event));
   }
 
@@ -122,49 +102,13 @@ class AsyncDiskStream final : public DiskStream {
   [[nodiscard]] std::string description() const override { return backend_.description; }
 
  private:
-  // What the stream's thread does in its turn, or the event that marks a place.
-  struct Item {
-    std::function<void()> act;
-    std::shared_ptr<device::HostEvent> event;
-  };
-
-  void push(Item item) {
-    {
-      const std::lock_guard lock(mutex_);
-      items_.push_back(std::move(item));
-    }
-    arrived_.notify_one();
-  }
+  using Queue = device::StreamQueue;
 
   void push_transfer(const IoRequest& whole) {
-    push({[this, whole] { begin_transfer(whole); }, nullptr});
+    queue_.push({[this, whole] { begin_transfer(whole); }, nullptr});
   }
 
-  // False when the stream is closed and empty.
-  bool pop(Item& item) {
-    std::unique_lock lock(mutex_);
-    arrived_.wait(lock, [this] { return closed_ || !items_.empty(); });
-    if (items_.empty()) {
-      return false;
-    }
-    item = std::move(items_.front());
-    items_.pop_front();
-    return true;
-  }
-
-  void run() noexcept {
-    for (;;) {
-      Item item;  // destroyed before the next wait: work may own what others wait to see freed
-      if (!pop(item)) {
-        break;
-      }
-      delay();
-      execute(item);
-    }
-    ledger_.wait_until_idle();
-  }
-
-  void execute(Item& item) noexcept {
+  void execute(Queue::Item& item) noexcept {
     if (abort_.raised()) {
       ledger_.fail();
     }
@@ -176,7 +120,7 @@ class AsyncDiskStream final : public DiskStream {
       return;
     }
     try {
-      item.act();
+      item.work();
     } catch (...) {
       abort_.raise(std::current_exception());
     }
@@ -207,24 +151,12 @@ class AsyncDiskStream final : public DiskStream {
     });
   }
 
-  void delay() {
-    if (options_.delay_seed != 0) {
-      std::uniform_int_distribution<int> microseconds(0, kMostDelayUs);
-      std::this_thread::sleep_for(std::chrono::microseconds(microseconds(delays_)));
-    }
-  }
-
   const std::string name_;
   const DiskOptions options_;
   AbortSignal& abort_;
-  std::mt19937_64 delays_;  // of the stream's own thread
   TransferLedger ledger_;
   Backend backend_;
-  std::mutex mutex_;
-  std::condition_variable arrived_;
-  std::deque<Item> items_;
-  bool closed_ = false;
-  std::thread thread_;  // last: it uses all of the above
+  Queue queue_;  // last: it uses all of the above
 };
 
 }  // namespace
