@@ -155,8 +155,7 @@ void StageSetup::load_weights() {
                                  format_bytes(planned_.memory.budgets.pinned),
                                  format_bytes(dram.size())));
   }
-  if (const auto* file = model_.weights->file();
-      weights.cut.cpu_end < weights.image.size_bytes() && !file->direct()) {
+  if (const auto* file = model_.weights->file(); weights.on_disk() && !file->direct()) {
     notes_.push_back(
         fmt::format("{}: its file system refuses direct reads: weights come through "
                     "the page cache",

@@ -9,16 +9,16 @@ namespace {
 
 using device::Epilogue;
 
-std::int64_t qkv_width(const model::ModelSpec& spec) {
-  return (spec.heads + 2 * spec.kv_heads) * spec.head_dim;
-}
-
 Epilogue epilogue_of(model::Activation activation) {
   STAGECOACH_CHECK(activation == model::Activation::relu);
   return Epilogue::relu;
 }
 
 }  // namespace
+
+std::int64_t qkv_width(const model::ModelSpec& spec) {
+  return (spec.heads + 2 * spec.kv_heads) * spec.head_dim;
+}
 
 std::int64_t LayerWorkspace::size_floats(const model::ModelSpec& spec, std::int64_t rows) {
   return rows * (spec.hidden + qkv_width(spec) + spec.heads * spec.head_dim + spec.ffn);

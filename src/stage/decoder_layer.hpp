@@ -9,6 +9,9 @@
 
 namespace stagecoach::stage {
 
+/// Numbers of a row's query, key and value together.
+std::int64_t qkv_width(const model::ModelSpec& spec);
+
 /// Where the operations of a layer put what they hand on. All [rows, ...] f32, dense.
 struct LayerWorkspace {
   float* norm = nullptr;       ///< [rows, hidden]

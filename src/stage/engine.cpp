@@ -12,21 +12,14 @@ constexpr std::array kAllResources = {Resource::receive,    Resource::disk_read,
                                       Resource::compute,    Resource::cpu_compute, Resource::d2h,
                                       Resource::disk_write, Resource::send};
 
-bool uses_disk(const StagePlan& plan, const StageMemory& memory) {
-  bool weights = false;
-  for (std::size_t unit = 0; unit < plan.weights.units.size(); ++unit) {
-    weights = weights || !plan.weights.from_disk(unit).empty();
-  }
-  return weights || memory.spill().has_value();
-}
-
 }  // namespace
 
 Engine::Engine(const EngineParts& parts)
     : abort_(parts.abort),
       plan_(parts.plan),
       scheduler_(parts.plan),
-      streams_(parts.device, parts.cpu, uses_disk(parts.plan, parts.memory), parts.disk,
+      streams_(parts.device, parts.cpu,
+               parts.plan.weights.on_disk() || parts.memory.spill().has_value(), parts.disk,
                parts.abort),
       context_{parts.plan, parts.weights,   parts.memory, parts.device,
                parts.cpu,  parts.transport, streams_} {}

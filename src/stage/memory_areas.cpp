@@ -1,6 +1,7 @@
 #include "stage/memory_areas.hpp"
 
 #include "base/aligned_memory.hpp"
+#include "stage/decoder_layer.hpp"
 
 namespace stagecoach::stage {
 namespace {
@@ -70,11 +71,8 @@ std::size_t partial_bytes_a_turn(const StagePlan& plan) {
 }
 
 std::size_t row_bytes_a_turn(const StagePlan& plan) {
-  const auto& spec = plan.shape.spec;
-  const auto width = (spec.heads + 2 * spec.kv_heads) * spec.head_dim;
-  return round_up(
-      static_cast<std::size_t>(plan.shape.batch.max_batch_rows() * width) * sizeof(float),
-      kPageBytes);
+  const auto floats = plan.shape.batch.max_batch_rows() * qkv_width(plan.shape.spec);
+  return round_up(static_cast<std::size_t>(floats) * sizeof(float), kPageBytes);
 }
 
 std::size_t bytes_of(Area area, const StagePlan& plan) {

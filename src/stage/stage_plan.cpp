@@ -27,13 +27,11 @@ WeightPlan plan_weights(const StageShape& shape, const Policy& policy, const Pla
   } else {
     plan.units = {{0, end}};
   }
-  bool from_disk = false;
   for (std::size_t unit = 0; unit < plan.units.size(); ++unit) {
     plan.buffer_bytes = std::max(plan.buffer_bytes, plan.streamed(unit).size());
-    from_disk = from_disk || !plan.from_disk(unit).empty();
   }
   plan.buffers = plan.buffer_bytes > 0 ? buffers : 0;
-  plan.stagings = from_disk && !options.direct ? kWeightStagings : 0;
+  plan.stagings = plan.on_disk() && !options.direct ? kWeightStagings : 0;
   return plan;
 }
 

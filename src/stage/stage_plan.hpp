@@ -36,6 +36,7 @@ struct WeightPlan {
   [[nodiscard]] offload::ByteRange streamed(std::size_t unit) const;
   [[nodiscard]] offload::ByteRange from_cpu(std::size_t unit) const;
   [[nodiscard]] offload::ByteRange from_disk(std::size_t unit) const;
+  [[nodiscard]] bool on_disk() const { return cut.cpu_end < image.size_bytes(); }
 };
 
 /// The KV cache: pages a layer, and pages of the buffers of one turn.

@@ -5,6 +5,7 @@
 
 #include "base/aligned_memory.hpp"
 #include "base/error.hpp"
+#include "stage/decoder_layer.hpp"
 
 namespace stagecoach::stage {
 namespace {
@@ -34,10 +35,6 @@ std::int64_t head_rows(const Visit& visit, const GpuBatch& batch) {
                                   : static_cast<std::int64_t>(entry.samples());
   }
   return rows;
-}
-
-std::int64_t qkv_width(const model::ModelSpec& spec) {
-  return (spec.heads + 2 * spec.kv_heads) * spec.head_dim;
 }
 
 /// A unit's bytes from DRAM, and those from disk, are each cut into so many parts, buffers of their
