@@ -43,7 +43,7 @@ stage::BatchShape read_batch_shape(const Options& options) {
       options.has("inner-iterations") ? options.integer("inner-iterations", 1, kMost) : 0;
   batch.prefill_piece = options.integer("prefill-piece", 1, kMost);
   batch.page_tokens = options.integer("page-tokens", 16, 64);
-  batch.kv_type = parse_kv_type(options.text("kv-dtype"));
+  batch.kv_format = parse_kv_type(options.text("kv-dtype"));
   return batch;
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -8,6 +9,7 @@
 #include <vector>
 
 #include "base/half.hpp"
+#include "base/packing.hpp"
 #include "device/stream.hpp"
 
 namespace stagecoach::device {
@@ -41,8 +43,62 @@ class Buffer {
   std::size_t size_bytes_ = 0;
 };
 
-enum class KvType { f16, f32 };
-constexpr std::size_t kv_element_bytes(KvType type) { return type == KvType::f16 ? 2 : 4; }
+/// Rows of weights, row-major and dense: f16, or packed rows (base/packing.hpp), which mean f16
+/// numbers too.
+struct Weights {
+  const std::byte* data = nullptr;
+  PackFormat format{};
+
+  Weights() = default;
+  Weights(const Half* rows) : data(reinterpret_cast<const std::byte*>(rows)) {}
+  Weights(const std::byte* rows, const PackFormat& row_format) : data(rows), format(row_format) {}
+
+  /// Of one row of `columns` numbers.
+  [[nodiscard]] std::int64_t row_bytes(std::int64_t columns) const {
+    return format.packed() ? packed_row_bytes(format, columns) : 2 * columns;
+  }
+  [[nodiscard]] Weights from_row(std::int64_t row, std::int64_t columns) const {
+    return {data + row * row_bytes(columns), format};
+  }
+  /// The first row; only where nothing is packed.
+  [[nodiscard]] const Half* halves() const { return reinterpret_cast<const Half*>(data); }
+};
+
+/// How the KV cache keeps its numbers.
+enum class KvType { f16, f32, int8, int4 };
+struct KvFormat {
+  KvType type = KvType::f16;
+  std::int64_t group = 64;  ///< numbers of one group, where packed
+
+  KvFormat() = default;
+  constexpr KvFormat(KvType kv_type, std::int64_t kv_group = 64) : type(kv_type), group(kv_group) {}
+
+  [[nodiscard]] constexpr bool packed() const {
+    return type == KvType::int8 || type == KvType::int4;
+  }
+  [[nodiscard]] constexpr PackFormat pack() const {
+    const auto packing = type == KvType::int4   ? Packing::int4
+                         : type == KvType::int8 ? Packing::int8
+                                                : Packing::none;
+    return {packing, group};
+  }
+  /// Formats that are not packed do not differ in their groups.
+  friend bool operator==(const KvFormat& a, const KvFormat& b) {
+    return a.type == b.type && (!a.packed() || a.group == b.group);
+  }
+};
+
+/// Bytes of K, or of V, of one KV head in a page. Dense: [page_tokens, head_dim]. Packed: the
+/// groups' parameters [page_tokens, groups], then the codes [page_tokens, code_bytes], each token's
+/// numbers a run of its own, so that a new token changes no other.
+constexpr std::int64_t kv_head_bytes(const KvFormat& format, std::int64_t page_tokens,
+                                     std::int64_t head_dim) {
+  if (!format.packed()) {
+    return page_tokens * head_dim * (format.type == KvType::f16 ? 2 : 4);
+  }
+  return page_tokens *
+         (4 * pack_groups(format.pack(), head_dim) + code_bytes(format.pack(), head_dim));
+}
 
 /// What is done with a product before it is stored.
 enum class Epilogue {
@@ -52,12 +108,12 @@ enum class Epilogue {
 };
 
 /// out[rows, out_features] (f32) from x[rows, in_features] (f32) and weight[out_features,
-/// in_features] (f16), all row-major and dense. `bias` may be null. Each output element is the same
-/// bits whatever `rows` is and whichever other rows are there, for any number of threads, and
-/// whether weight rows are given in one call or several.
+/// in_features], all row-major and dense. `bias` may be null. Each output element is the same bits
+/// whatever `rows` is and whichever other rows are there, for any number of threads, whether weight
+/// rows are given in one call or several, and whether they are packed or were widened before.
 struct LinearArgs {
   const float* x = nullptr;
-  const Half* weight = nullptr;
+  Weights weight{};
   const Half* bias = nullptr;
   float* out = nullptr;
   std::int64_t rows = 0;
@@ -65,6 +121,14 @@ struct LinearArgs {
   std::int64_t out_features = 0;
   std::int64_t out_stride = 0;  ///< elements between rows of `out` (>= out_features)
   Epilogue epilogue = Epilogue::none;
+};
+
+/// out[rows, columns] = what packed rows mean, in f16.
+struct WidenArgs {
+  Weights weight{};
+  Half* out = nullptr;
+  std::int64_t rows = 0;
+  std::int64_t columns = 0;
 };
 
 /// LayerNorm over the last dimension, two passes in f32 (mean, then the mean square of
@@ -84,7 +148,7 @@ struct LayerNormArgs {
 struct EmbedArgs {
   std::vector<std::int32_t> tokens{};
   std::vector<std::int32_t> positions{};
-  const Half* token_table = nullptr;     ///< [vocab, width]
+  Weights token_table{};                 ///< [vocab, width]
   const Half* position_table = nullptr;  ///< [positions, width]
   float* out = nullptr;                  ///< [tokens.size(), width]
   std::int64_t width = 0;
@@ -98,20 +162,43 @@ struct GatherRowsArgs {
   std::int64_t width = 0;
 };
 
+/// Which earlier positions a row of one head keeps with sparse attention: those with a score above
+/// the threshold, and of those that equal it the ones up to `last_equal`. The newest position is
+/// kept besides.
+struct AttentionSelection {
+  float threshold = 0;
+  std::int32_t last_equal = -1;
+};
+
 /// The rows that one sequence has in a GPU batch, and where its K and V lie.
 struct SequenceRows {
   std::int32_t first_row = 0;       ///< of this sequence in the batch's matrices
   std::int32_t num_rows = 0;        ///< consecutive tokens
   std::int32_t first_position = 0;  ///< of the first of them; earlier positions are in the pages
-  /// Pages in position order, those of this visit included. A page holds K then V, each
-  /// [kv_heads, page_tokens, head_dim] of KvType. Null: not in this device's reach.
+  /// Pages in position order, those of this visit included. A page holds K then V, each with
+  /// kv_head_bytes for every KV head. Null: not in this device's reach.
   std::vector<std::byte*> pages{};
   /// Empty, or one a page: that page's partial result, or null. Each is [num_rows, heads,
   /// head_dim + 2], f32 and dense: the largest scaled score among the page's tokens that the row
   /// sees, the sum of e^(score - largest), and the values weighted so, not normalised. Rows before
   /// the page's first position do not see it: theirs are neither written nor read.
   std::vector<float*> partials{};
+
+  /// Its rows keep `AttentionArgs::sparsity` of the earlier positions.
+  bool sparse = false;
+  /// Where pages of a sparse sequence (of one row) lie in several places, the selection is made in
+  /// one of them from the scores of all: attention_scores, select_top, and then attention and
+  /// attention_partials by what was selected. All null: every page is here.
+  float* scores = nullptr;                  ///< [heads, pages.size() * page_tokens], scaled
+  AttentionSelection* selection = nullptr;  ///< [heads]
+  /// Values on their way: [kv_heads, value_records()] records.
+  std::byte* values = nullptr;
 };
+
+/// Positions that a sparse row with `earlier` positions before its own keeps of these.
+inline std::int64_t kept_positions(double sparsity, std::int64_t earlier) {
+  return static_cast<std::int64_t>(std::ceil(sparsity * static_cast<double>(earlier) - 1e-9));
+}
 
 /// Elements of one page's partial result.
 constexpr std::int64_t attention_partial_floats(std::int64_t rows, std::int64_t heads,
@@ -133,9 +220,20 @@ struct AttentionArgs {
   std::int64_t head_dim = 0;
   std::int64_t page_tokens = 0;
   float scale = 1;
-  KvType kv_type = KvType::f16;
+  KvFormat kv_format{};
+  double sparsity = 1;  ///< in (0, 1]
   std::vector<SequenceRows> sequences{};
 };
+
+/// One value on its way: its position (int32; -1: no more of this KV head), and its numbers as in
+/// the page (packed: parameters, then codes), padded to 4 bytes.
+constexpr std::int64_t value_record_bytes(const KvFormat& format, std::int64_t head_dim) {
+  return 4 + (kv_head_bytes(format, 1, head_dim) + 3) / 4 * 4;
+}
+/// Records of one KV head: its query heads may select different positions.
+inline std::int64_t value_records(double sparsity, std::int64_t earlier, std::int64_t group) {
+  return kept_positions(sparsity, earlier) * group;
+}
 
 /// How one row of logits becomes a token (or only logprobs).
 struct SampleSpec {
@@ -170,6 +268,7 @@ struct ScratchShape {
   std::int64_t head_dim = 0;
   std::int64_t page_tokens = 0;
   std::int64_t vocab = 0;
+  std::int64_t sparse_tokens = 0;  ///< of the longest sequence with sparse attention; 0: none
 };
 
 /// A processor with memory of its own and about a dozen operations. Operations are enqueued on a
@@ -209,16 +308,34 @@ class Device {
   virtual void embed(Stream& stream, EmbedArgs args) = 0;
   virtual void layer_norm(Stream& stream, LayerNormArgs args) = 0;
   virtual void linear(Stream& stream, LinearArgs args) = 0;
-  /// Writes K and V of the batch's rows into their pages; rows whose page is null are skipped.
+  virtual void widen(Stream& stream, WidenArgs args) = 0;
+  /// Whether products of many rows should find packed weights widened, once for all of a visit's
+  /// GPU batches; else products read packed rows as fast as f16 ones.
+  [[nodiscard]] virtual bool wants_wide_weights() const = 0;
+  /// Writes K and V of the batch's rows into their pages, packed as their format says; rows whose
+  /// page is null are skipped.
   virtual void store_kv(Stream& stream, AttentionArgs args) = 0;
   /// One partial result a page, merged in page order, so the bits depend on nothing but the row,
   /// its sequence and the page size. Where a page that some row sees is null its partial result is
   /// taken from `partials`, and must be there.
+  ///
+  /// A row of a sparse sequence weighs all positions that it sees, but adds up the values of those
+  /// alone that it keeps: the kept_positions with the highest scores (among equal ones the earlier)
+  /// and its own. Found from its scores, or given by `selection` together with `scores`.
   virtual void attention(Stream& stream, AttentionArgs args) = 0;
   /// Computes the partial results of those pages that have both a page and a place in `partials`.
   /// Uses neither `key`, `value` nor `out`. Merged by `attention` they give the bits that it would
   /// have given with the pages themselves.
   virtual void attention_partials(Stream& stream, AttentionArgs args) = 0;
+  /// For sequences that have `scores`: the scores of the tokens in those pages that are here.
+  virtual void attention_scores(Stream& stream, AttentionArgs args) = 0;
+  /// For sequences that have `scores`, of all their pages: `selection`.
+  virtual void select_top(Stream& stream, AttentionArgs args) = 0;
+  /// For sequences that have `values`: records of the selected earlier positions in those pages
+  /// that are here, by position.
+  virtual void gather_values(Stream& stream, AttentionArgs args) = 0;
+  /// The other way: records into those pages that are here.
+  virtual void scatter_values(Stream& stream, AttentionArgs args) = 0;
   virtual void gather_rows(Stream& stream, GatherRowsArgs args) = 0;
   virtual void sample(Stream& stream, SampleArgs args) = 0;
 

@@ -37,7 +37,9 @@ json batch_to_json(const stage::BatchShape& batch) {
           {"inner_iterations", batch.inner_iterations},
           {"prefill_piece", batch.prefill_piece},
           {"page_tokens", batch.page_tokens},
-          {"kv_f32", batch.kv_type == device::KvType::f32}};
+          {"kv_type", static_cast<int>(batch.kv_format.type)},
+          {"kv_group", batch.kv_format.group},
+          {"attention_sparsity", batch.attention_sparsity}};
 }
 
 stage::BatchShape batch_from_json(const json& in) {
@@ -47,7 +49,9 @@ stage::BatchShape batch_from_json(const json& in) {
   in.at("inner_iterations").get_to(batch.inner_iterations);
   in.at("prefill_piece").get_to(batch.prefill_piece);
   in.at("page_tokens").get_to(batch.page_tokens);
-  batch.kv_type = in.at("kv_f32").get<bool>() ? device::KvType::f32 : device::KvType::f16;
+  batch.kv_format = {static_cast<device::KvType>(in.at("kv_type").get<int>()),
+                     in.at("kv_group").get<std::int64_t>()};
+  in.at("attention_sparsity").get_to(batch.attention_sparsity);
   return batch;
 }
 

@@ -51,14 +51,14 @@ void check_sizes(const ModelSpec& spec) {
 }
 
 void add_linear(std::vector<TensorSpec>& tensors, const std::string& name, std::int64_t out,
-                std::int64_t in) {
-  tensors.push_back({name + ".weight", {out, in}});
-  tensors.push_back({name + ".bias", {out}});
+                std::int64_t in, const PackFormat& format) {
+  tensors.push_back({name + ".weight", {out, in}, format});
+  tensors.push_back({name + ".bias", {out}, {}});
 }
 
 void add_norm(std::vector<TensorSpec>& tensors, const std::string& name, std::int64_t width) {
-  tensors.push_back({name + ".weight", {width}});
-  tensors.push_back({name + ".bias", {width}});
+  tensors.push_back({name + ".weight", {width}, {}});
+  tensors.push_back({name + ".bias", {width}, {}});
 }
 
 std::int64_t total_bytes(const std::vector<TensorSpec>& tensors) {
@@ -100,35 +100,45 @@ std::int64_t TensorSpec::elements() const {
   return product;
 }
 
-std::vector<TensorSpec> layer_tensors(const ModelSpec& spec) {
+std::int64_t TensorSpec::row_bytes() const {
+  return format.packed() ? packed_row_bytes(format, columns()) : 2 * columns();
+}
+
+std::string describe(const WeightFormat& format) {
+  return describe(format.layers) + (format.packed() && format.embeddings ? ", embeddings too" : "");
+}
+
+std::vector<TensorSpec> layer_tensors(const ModelSpec& spec, const WeightFormat& format) {
   const auto kv_width = spec.kv_heads * spec.head_dim;
   std::vector<TensorSpec> tensors;
   add_norm(tensors, "attn_norm", spec.hidden);
-  add_linear(tensors, "q", spec.heads * spec.head_dim, spec.hidden);
-  add_linear(tensors, "k", kv_width, spec.hidden);
-  add_linear(tensors, "v", kv_width, spec.hidden);
-  add_linear(tensors, "o", spec.hidden, spec.heads * spec.head_dim);
+  add_linear(tensors, "q", spec.heads * spec.head_dim, spec.hidden, format.layers);
+  add_linear(tensors, "k", kv_width, spec.hidden, format.layers);
+  add_linear(tensors, "v", kv_width, spec.hidden, format.layers);
+  add_linear(tensors, "o", spec.hidden, spec.heads * spec.head_dim, format.layers);
   add_norm(tensors, "mlp_norm", spec.hidden);
-  add_linear(tensors, "up", spec.ffn, spec.hidden);
-  add_linear(tensors, "down", spec.hidden, spec.ffn);
+  add_linear(tensors, "up", spec.ffn, spec.hidden, format.layers);
+  add_linear(tensors, "down", spec.hidden, spec.ffn, format.layers);
   return tensors;
 }
 
-std::vector<TensorSpec> embedding_tensors(const ModelSpec& spec) {
-  return {{"token.weight", {spec.vocab, spec.hidden}},
-          {"position.weight", {spec.max_positions + spec.position_offset, spec.hidden}}};
+std::vector<TensorSpec> embedding_tensors(const ModelSpec& spec, const WeightFormat& format) {
+  return {{"token.weight", {spec.vocab, spec.hidden}, format.tables()},
+          {"position.weight", {spec.max_positions + spec.position_offset, spec.hidden}, {}}};
 }
 
-std::vector<TensorSpec> head_tensors(const ModelSpec& spec) {
+std::vector<TensorSpec> head_tensors(const ModelSpec& spec, const WeightFormat& format) {
   std::vector<TensorSpec> tensors;
   add_norm(tensors, "final_norm", spec.hidden);
   if (!spec.tied_head) {
-    tensors.push_back({"weight", {spec.vocab, spec.hidden}});
+    tensors.push_back({"weight", {spec.vocab, spec.hidden}, format.tables()});
   }
   return tensors;
 }
 
-std::int64_t layer_bytes(const ModelSpec& spec) { return total_bytes(layer_tensors(spec)); }
+std::int64_t layer_bytes(const ModelSpec& spec, const WeightFormat& format) {
+  return total_bytes(layer_tensors(spec, format));
+}
 
 std::int64_t kv_bytes_per_token_and_layer(const ModelSpec& spec) {
   constexpr std::int64_t kHalfBytes = 2;

@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "base/packing.hpp"
+
 namespace stagecoach::model {
 
 enum class Activation { relu, gelu, gelu_tanh, silu };
@@ -42,25 +44,46 @@ struct ModelSpec {
   void validate() const;
 };
 
+/// Which weights are packed, and how. Vectors and positions never are.
+struct WeightFormat {
+  PackFormat layers{};      ///< of the matrices of all layers
+  bool embeddings = false;  ///< token table and head likewise; else they are f16
+
+  [[nodiscard]] bool packed() const { return layers.packed(); }
+  /// Of the token table and the head.
+  [[nodiscard]] PackFormat tables() const { return embeddings ? layers : PackFormat{}; }
+  friend bool operator==(const WeightFormat& a, const WeightFormat& b) {
+    return a.layers == b.layers && (!a.packed() || a.embeddings == b.embeddings);
+  }
+};
+/// "f16"; "int4, groups of 64, embeddings too".
+std::string describe(const WeightFormat& format);
+
 /// One tensor of the weight store: its name within its group and its shape, row-major. Matrices are
 /// [out, in], vectors [n].
 struct TensorSpec {
   std::string name;
   std::vector<std::int64_t> shape;
+  PackFormat format{};  ///< of each row; none: f16
 
   [[nodiscard]] std::int64_t elements() const;
-  [[nodiscard]] std::int64_t size_bytes() const { return elements() * 2; }  ///< f16
+  /// A vector is one row.
+  [[nodiscard]] std::int64_t rows() const { return shape.size() > 1 ? shape.front() : 1; }
+  [[nodiscard]] std::int64_t columns() const { return elements() / rows(); }
+  [[nodiscard]] std::int64_t row_bytes() const;
+  [[nodiscard]] std::int64_t size_bytes() const { return rows() * row_bytes(); }
+  friend bool operator==(const TensorSpec&, const TensorSpec&) = default;
 };
 
 /// Tensors of one decoder layer in store order: attn_norm.{weight,bias}, q.{weight,bias}, k.*, v.*,
 /// o.*, mlp_norm.*, up.*, down.* (a gated MLP would add gate.*).
-std::vector<TensorSpec> layer_tensors(const ModelSpec& spec);
+std::vector<TensorSpec> layer_tensors(const ModelSpec& spec, const WeightFormat& format = {});
 /// token.weight [vocab, hidden], position.weight [max_positions + position_offset, hidden].
-std::vector<TensorSpec> embedding_tensors(const ModelSpec& spec);
+std::vector<TensorSpec> embedding_tensors(const ModelSpec& spec, const WeightFormat& format = {});
 /// final_norm.{weight,bias}; and weight [vocab, hidden] when the head is not tied.
-std::vector<TensorSpec> head_tensors(const ModelSpec& spec);
+std::vector<TensorSpec> head_tensors(const ModelSpec& spec, const WeightFormat& format = {});
 
-std::int64_t layer_bytes(const ModelSpec& spec);
+std::int64_t layer_bytes(const ModelSpec& spec, const WeightFormat& format = {});
 /// K and V of one token in one layer, f16.
 std::int64_t kv_bytes_per_token_and_layer(const ModelSpec& spec);
 /// Parameters of the whole model.

@@ -20,7 +20,7 @@ struct TokenizerFiles {
   std::string special_tokens_json;  ///< special_tokens_map.json or added_tokens.json, may be empty
 };
 
-/// Where one f16 dataset lies in the store file.
+/// Where one dataset lies in the store file.
 struct StoredTensor {
   TensorSpec tensor;
   std::uint64_t offset_bytes = 0;  ///< page-aligned
@@ -37,6 +37,7 @@ inline constexpr const char* kHeadGroup = "head";
 struct StoreIndex {
   std::string path;
   ModelSpec spec;
+  WeightFormat weights;  ///< what of them is packed
   TokenizerFiles tokenizer;
   std::map<std::string, std::vector<StoredTensor>> groups;
 

@@ -24,9 +24,9 @@ struct NormWeights {
 /// Weight and bias of a linear map, whose rows lie in two places: the first ones where they live on
 /// the device, the others where they were streamed to.
 struct LinearWeights {
-  const Half* first = nullptr;
+  device::Weights first;
   std::int64_t first_rows = 0;
-  const Half* rest = nullptr;
+  device::Weights rest;
   std::int64_t rest_rows = 0;
   const Half* bias = nullptr;
 };
@@ -77,10 +77,10 @@ class StageWeights {
   [[nodiscard]] std::vector<FileExtent> extents(std::int64_t index, ByteRange range) const;
   [[nodiscard]] const DirectFile& file() const { return *source_.file(); }
 
-  [[nodiscard]] const Half* token_table() const noexcept { return token_table_; }
+  [[nodiscard]] const device::Weights& token_table() const noexcept { return token_table_; }
   [[nodiscard]] const Half* position_table() const noexcept { return position_table_; }
   [[nodiscard]] const NormWeights& final_norm() const noexcept { return final_norm_; }
-  [[nodiscard]] const Half* head() const noexcept { return head_; }
+  [[nodiscard]] const device::Weights& head() const noexcept { return head_; }
   /// Bytes that were read.
   [[nodiscard]] std::uint64_t loaded_bytes() const noexcept { return loaded_bytes_; }
 
@@ -120,10 +120,10 @@ class StageWeights {
   device::Buffer layers_;
   BudgetedMemory dram_memory_;
   std::uint64_t loaded_bytes_ = 0;
-  const Half* token_table_ = nullptr;
+  device::Weights token_table_;
   const Half* position_table_ = nullptr;
   NormWeights final_norm_;
-  const Half* head_ = nullptr;
+  device::Weights head_;
 };
 
 }  // namespace stagecoach::offload

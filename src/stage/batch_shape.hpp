@@ -19,7 +19,8 @@ struct BatchShape {
   std::int64_t inner_iterations = 1;  ///< blocks in flight
   std::int64_t prefill_piece = 512;   ///< prompt tokens that one visit carries at most
   std::int64_t page_tokens = 16;      ///< tokens of a KV page: 16, 32 or 64
-  device::KvType kv_type = device::KvType::f16;
+  device::KvFormat kv_format{};
+  double attention_sparsity = 1;  ///< share of the earlier positions whose values decoded rows read
   Admission admission = Admission::rolling;
   std::int64_t longest_prompt = 0;  ///< with `whole`: tokens; decides how large a visit can be
 

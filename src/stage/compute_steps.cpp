@@ -55,7 +55,7 @@ std::vector<device::SequenceRows> sequences_of(
 
 device::AttentionArgs args_of(const StepContext& context, float* qkv, float* out) {
   const auto& shape = context.plan.shape;
-  return attention_args(shape.spec, qkv, out, shape.batch.page_tokens, shape.batch.kv_type);
+  return attention_args(shape.spec, qkv, out, shape.batch.page_tokens, shape.batch.kv_format);
 }
 
 void head_chunk(const StepContext& context, HeadRows& rows, std::size_t first, std::size_t count,

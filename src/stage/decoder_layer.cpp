@@ -53,7 +53,8 @@ void DecoderLayer::norm(const offload::NormWeights& weights, const float* x, flo
 
 void DecoderLayer::linear(const offload::LinearWeights& weights, const float* x, std::int64_t in,
                           float* out, std::int64_t out_stride, Epilogue epilogue) {
-  const auto rows_of_weights = [&](const Half* rows, std::int64_t first, std::int64_t count) {
+  const auto rows_of_weights = [&](const device::Weights& rows, std::int64_t first,
+                                   std::int64_t count) {
     if (count > 0) {
       device_.linear(stream_, {.x = x,
                                .weight = rows,
@@ -95,7 +96,7 @@ void DecoderLayer::mlp() {
 }
 
 device::AttentionArgs attention_args(const model::ModelSpec& spec, float* qkv, float* out,
-                                     std::int64_t page_tokens, device::KvType kv_type) {
+                                     std::int64_t page_tokens, const device::KvFormat& kv_format) {
   const auto q_width = spec.heads * spec.head_dim;
   return {.query = qkv,
           .key = qkv + q_width,
@@ -107,7 +108,7 @@ device::AttentionArgs attention_args(const model::ModelSpec& spec, float* qkv, f
           .head_dim = spec.head_dim,
           .page_tokens = page_tokens,
           .scale = 1.0f / std::sqrt(static_cast<float>(spec.head_dim)),
-          .kv_type = kv_type,
+          .kv_format = kv_format,
           .sequences = {}};
 }
 

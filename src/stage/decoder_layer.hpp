@@ -56,6 +56,6 @@ class DecoderLayer {
 
 /// Attention's arguments but for the sequences: `qkv` is laid out as in the workspace.
 device::AttentionArgs attention_args(const model::ModelSpec& spec, float* qkv, float* out,
-                                     std::int64_t page_tokens, device::KvType kv_type);
+                                     std::int64_t page_tokens, const device::KvFormat& kv_format);
 
 }  // namespace stagecoach::stage

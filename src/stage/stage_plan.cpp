@@ -123,10 +123,10 @@ StagePlan make_plan(const StageShape& shape, const Policy& policy, const PlanOpt
 }
 
 std::size_t kv_page_bytes(const StageShape& shape) {
-  const auto elements = 2 * shape.batch.page_tokens * shape.spec.kv_heads * shape.spec.head_dim;
-  return round_up(
-      static_cast<std::size_t>(elements) * device::kv_element_bytes(shape.batch.kv_type),
-      kPageBytes);
+  const auto& batch = shape.batch;
+  const auto bytes = 2 * shape.spec.kv_heads *
+                     device::kv_head_bytes(batch.kv_format, batch.page_tokens, shape.spec.head_dim);
+  return round_up(static_cast<std::size_t>(bytes), kPageBytes);
 }
 
 std::int64_t head_chunk_rows(const StageShape& shape) {

@@ -11,6 +11,7 @@ struct StageShape {
   model::ModelSpec spec;
   offload::StageContents contents;
   BatchShape batch;
+  model::WeightFormat weights{};
 
   [[nodiscard]] bool first() const { return contents.embedding; }
   [[nodiscard]] bool last() const { return contents.head; }

@@ -22,6 +22,7 @@ struct VisitEntry {
   model::SamplingParams sampling;
   std::int32_t num_logprobs = -1;  ///< -1: none (see device::SampleSpec)
   bool prompt_logprobs = false;    ///< score the prompt tokens after each of `tokens`
+  bool sparse = false;  ///< its rows keep a share of the earlier positions (sparse attention)
 
   [[nodiscard]] bool samples() const { return next_prompt_token < 0; }
   friend bool operator==(const VisitEntry&, const VisitEntry&);

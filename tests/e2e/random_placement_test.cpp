@@ -120,12 +120,12 @@ class RandomPlacement : public ::testing::Test {
     }
   }
 
-  JobConfig resident(std::int64_t page_tokens, device::KvType kv_type) {
+  JobConfig resident(std::int64_t page_tokens, device::KvType kv_format) {
     auto config = testing::tiny_job(tiny_, "", tiny_.fresh_file("out"));
     config.num_logprobs = 3;
     config.prompt_logprobs = true;
     config.batch.page_tokens = page_tokens;
-    config.batch.kv_type = kv_type;
+    config.batch.kv_format = kv_format;
     return config;
   }
 
@@ -140,11 +140,11 @@ class RandomPlacement : public ::testing::Test {
 
   /// What these requests give with everything resident: one job gives all.
   Results expected(const JobConfig& like, const std::vector<int>& requests) {
-    auto& all = resident_[{like.batch.page_tokens, like.batch.kv_type}];
+    auto& all = resident_[{like.batch.page_tokens, like.batch.kv_format.type}];
     if (all.empty()) {
       std::vector<int> every(kRequests);
       std::iota(every.begin(), every.end(), 0);
-      const auto config = resident(like.batch.page_tokens, like.batch.kv_type);
+      const auto config = resident(like.batch.page_tokens, like.batch.kv_format.type);
       run(config, every);
       all = testing::read_results(config.output_path);
     }

@@ -23,10 +23,10 @@ using testing::TinyOpt;
 /// All logits of a prompt, by the layers of the product and a head of three operations.
 class Forward {
  public:
-  Forward(const TinyOpt& tiny, device::KvType kv_type)
+  Forward(const TinyOpt& tiny, device::KvType kv_format)
       : model_(job::open_model(testing::tiny_job(tiny, "", ""))),
         device_(device::make_host_device({}, abort_)),
-        kv_type_(kv_type) {
+        kv_format_(kv_format) {
     device_->reserve_scratch({.max_in_features = model_.spec.ffn,
                               .head_dim = model_.spec.head_dim,
                               .page_tokens = kPageTokens,
@@ -42,8 +42,8 @@ class Forward {
   std::vector<float> logits(const std::vector<std::int32_t>& tokens) {
     const auto& spec = model_.spec;
     const auto rows = static_cast<std::int64_t>(tokens.size());
-    const auto page_bytes = static_cast<std::size_t>(2 * kPageTokens * spec.hidden) *
-                            device::kv_element_bytes(kv_type_);
+    const auto page_bytes = static_cast<std::size_t>(
+        2 * spec.kv_heads * device::kv_head_bytes(kv_format_, kPageTokens, spec.head_dim));
     const auto pages = offload::pages_for(rows, kPageTokens);
     const auto kv =
         device_->allocate(page_bytes * static_cast<std::size_t>(pages * spec.layers), "kv");
@@ -68,7 +68,7 @@ class Forward {
       stage::DecoderLayer decoder(*device_, *stream, spec, weights, workspace, hidden.data(), rows);
       decoder.attention_in();
       auto args =
-          stage::attention_args(spec, workspace.qkv, workspace.attention, kPageTokens, kv_type_);
+          stage::attention_args(spec, workspace.qkv, workspace.attention, kPageTokens, kv_format_);
       args.sequences = {{.num_rows = static_cast<std::int32_t>(rows)}};
       for (std::int64_t page = 0; page < pages; ++page) {
         args.sequences[0].pages.push_back(
@@ -103,16 +103,16 @@ class Forward {
   MemoryBudget dram_{"CPU memory", std::size_t{1} << 30};
   job::ModelAccess model_;
   std::unique_ptr<device::Device> device_;
-  device::KvType kv_type_;
+  device::KvFormat kv_format_;
   std::unique_ptr<offload::StageWeights> weights_;
 };
 
 /// The largest difference between logits and the reference's rows.
-double worst_logit(device::KvType kv_type) {
+double worst_logit(device::KvType kv_format) {
   const TinyOpt tiny;
   const auto reference = testing::tiny_opt_reference().at("logits");
   const auto tokens = reference.at("token_ids").get<std::vector<std::int32_t>>();
-  const auto logits = Forward(tiny, kv_type).logits(tokens);
+  const auto logits = Forward(tiny, kv_format).logits(tokens);
   double worst = 0;
   for (std::size_t i = 0; i < reference.at("rows").size(); ++i) {
     const auto row = reference.at("rows")[i].get<std::vector<double>>();

@@ -27,7 +27,7 @@ std::vector<double> cached(const AttentionArgs& args, const SequenceRows& sequen
       (head * args.page_tokens + position % args.page_tokens) * args.head_dim;
   std::vector<double> values;
   for (std::int64_t i = 0; i < args.head_dim; ++i) {
-    values.push_back(element(page, first + i, args.kv_type));
+    values.push_back(element(page, first + i, args.kv_format.type));
   }
   return values;
 }
@@ -150,7 +150,7 @@ std::vector<Sum> reference_linear(const device::LinearArgs& args) {
       };
       for (std::int64_t i = 0; i < args.in_features; ++i) {
         add(static_cast<double>(args.x[r * args.in_features + i]) *
-            to_float(args.weight[o * args.in_features + i]));
+            to_float(args.weight.halves()[o * args.in_features + i]));
       }
       if (args.bias != nullptr) {
         add(to_float(args.bias[o]));
@@ -190,9 +190,9 @@ std::vector<double> reference_embed(const device::EmbedArgs& args) {
   std::vector<double> result;
   for (std::size_t t = 0; t < args.tokens.size(); ++t) {
     for (std::int64_t i = 0; i < args.width; ++i) {
-      result.push_back(
-          static_cast<double>(to_float(args.token_table[args.tokens[t] * args.width + i])) +
-          to_float(args.position_table[args.positions[t] * args.width + i]));
+      result.push_back(static_cast<double>(
+                           to_float(args.token_table.halves()[args.tokens[t] * args.width + i])) +
+                       to_float(args.position_table[args.positions[t] * args.width + i]));
     }
   }
   return result;

@@ -68,7 +68,7 @@ void attend_page(const AttentionArgs& args, const AttentionKernels& kernels, con
 
 void store_sequence(const AttentionArgs& args, const AttentionKernels& kernels,
                     const SequenceRows& sequence) {
-  const auto row_bytes = args.head_dim * static_cast<std::int64_t>(kv_element_bytes(args.kv_type));
+  const auto row_bytes = kv_head_bytes(args.kv_format, 1, args.head_dim);
   for (std::int64_t r = 0; r < sequence.num_rows; ++r) {
     const std::int64_t position = sequence.first_position + r;
     const std::int64_t slot = position % args.page_tokens;
@@ -80,8 +80,8 @@ void store_sequence(const AttentionArgs& args, const AttentionKernels& kernels,
       const std::int64_t from = (sequence.first_row + r) * args.row_stride + head * args.head_dim;
       const std::int64_t key = (head * args.page_tokens + slot) * row_bytes;
       const std::int64_t value = key + args.kv_heads * args.page_tokens * row_bytes;
-      kernels.store_row(args.key + from, args.head_dim, args.kv_type, page + key);
-      kernels.store_row(args.value + from, args.head_dim, args.kv_type, page + value);
+      kernels.store_row(args.key + from, args.head_dim, args.kv_format.type, page + key);
+      kernels.store_row(args.value + from, args.head_dim, args.kv_format.type, page + value);
     }
   }
 }

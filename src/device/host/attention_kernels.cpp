@@ -350,7 +350,7 @@ void visit_page(const AttentionArgs& args, const AttentionItem& item, const Page
 
 void visit_page(const AttentionArgs& args, const AttentionItem& item, const PageVisit& visit,
                 const std::byte* page, const Workspace& space) {
-  if (args.kv_type == KvType::f16) {
+  if (args.kv_format.type == KvType::f16) {
     visit_page<Half>(args, item, visit, page, space);
   } else {
     visit_page<float>(args, item, visit, page, space);
@@ -360,11 +360,9 @@ void visit_page(const AttentionArgs& args, const AttentionItem& item, const Page
 // Where a KV head's keys lie in a page; null if there is no such head or page.
 const std::byte* keys_in_page(const AttentionArgs& args, std::int64_t kv_head,
                               const std::byte* page) {
-  const std::int64_t head_elements = args.page_tokens * args.head_dim;
   return kv_head >= args.kv_heads || page == nullptr
              ? nullptr
-             : page + kv_head * head_elements *
-                          static_cast<std::int64_t>(kv_element_bytes(args.kv_type));
+             : page + kv_head * kv_head_bytes(args.kv_format, args.page_tokens, args.head_dim);
 }
 
 void attend_page(const AttentionArgs& args, const AttentionItem& item, std::int64_t page,

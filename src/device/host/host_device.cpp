@@ -125,9 +125,16 @@ class HostDevice final : public Device {
   void embed(Stream& stream, EmbedArgs args) override;
   void layer_norm(Stream& stream, LayerNormArgs args) override;
   void linear(Stream& stream, LinearArgs args) override;
+  void widen(Stream& stream, WidenArgs args) override;
+  // Products widen panels in the cache in any case.
+  [[nodiscard]] bool wants_wide_weights() const override { return !host_addressable_; }
   void store_kv(Stream& stream, AttentionArgs args) override;
   void attention(Stream& stream, AttentionArgs args) override;
   void attention_partials(Stream& stream, AttentionArgs args) override;
+  void attention_scores(Stream& stream, AttentionArgs args) override;
+  void select_top(Stream& stream, AttentionArgs args) override;
+  void gather_values(Stream& stream, AttentionArgs args) override;
+  void scatter_values(Stream& stream, AttentionArgs args) override;
   void gather_rows(Stream& stream, GatherRowsArgs args) override;
   void sample(Stream& stream, SampleArgs args) override;
 
@@ -228,7 +235,7 @@ void HostDevice::embed(Stream& stream, EmbedArgs args) {
     const auto& kernels = row_kernels(isa_);
     for_rows(static_cast<std::int64_t>(args.tokens.size()), [&](std::int64_t row) {
       const auto i = static_cast<std::size_t>(row);
-      kernels.add_halves(args.token_table + args.tokens[i] * args.width,
+      kernels.add_halves(args.token_table.halves() + args.tokens[i] * args.width,
                          args.position_table + args.positions[i] * args.width, args.width,
                          args.out + row * args.width);
     });
@@ -249,6 +256,26 @@ void HostDevice::linear(Stream& stream, LinearArgs args) {
   if (args.rows > 0) {
     compute(stream, [this, args] { device::linear(args, linear_kernels(isa_), pool_, scratch_); });
   }
+}
+
+void HostDevice::widen(Stream& /*stream*/, WidenArgs /*args*/) {
+  throw InternalError("widen is not built yet");
+}
+
+void HostDevice::attention_scores(Stream& /*stream*/, AttentionArgs /*args*/) {
+  throw InternalError("attention_scores is not built yet");
+}
+
+void HostDevice::select_top(Stream& /*stream*/, AttentionArgs /*args*/) {
+  throw InternalError("select_top is not built yet");
+}
+
+void HostDevice::gather_values(Stream& /*stream*/, AttentionArgs /*args*/) {
+  throw InternalError("gather_values is not built yet");
+}
+
+void HostDevice::scatter_values(Stream& /*stream*/, AttentionArgs /*args*/) {
+  throw InternalError("scatter_values is not built yet");
 }
 
 void HostDevice::store_kv(Stream& stream, AttentionArgs args) {

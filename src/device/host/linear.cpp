@@ -52,7 +52,7 @@ void run_direct(const LinearArgs& args, const LinearKernels& kernels, const Matr
         auto block = make_block<Half>(args, row, rows, column, columns, k, depth);
         block.x = x.data + row * x.stride + k;
         block.x_stride = x.stride;
-        block.w = args.weight + column * args.in_features + k;
+        block.w = args.weight.halves() + column * args.in_features + k;
         block.w_stride = args.in_features;
         kernels.block_f16(block);
       }
@@ -68,7 +68,7 @@ void run_panel(const LinearArgs& args, const LinearKernels& kernels, std::int64_
   for (std::int64_t k = 0; k < args.in_features; k += kDepthBlock) {
     const std::int64_t depth = std::min(kDepthBlock, args.in_features - k);
     for (std::int64_t column = column_from; column < column_to; ++column) {
-      kernels.widen(args.weight + column * args.in_features + k, depth,
+      kernels.widen(args.weight.halves() + column * args.in_features + k, depth,
                     panel + (column - column_from) * kScratchStride);
     }
     for (std::int64_t row = 0; row < args.rows; row += kernels.tile_rows) {

@@ -9,6 +9,7 @@
 namespace stagecoach::test {
 
 using device::AttentionArgs;
+using device::KvFormat;
 using device::KvType;
 
 /// The shape of a layer's attention.
@@ -17,15 +18,18 @@ struct AttentionModel {
   std::int64_t kv_heads = 4;
   std::int64_t head_dim = 64;
   std::int64_t page_tokens = 16;
-  KvType type = KvType::f16;
+  KvFormat type = KvType::f16;
 
   [[nodiscard]] std::size_t page_bytes() const {
-    return static_cast<std::size_t>(2 * kv_heads * page_tokens * head_dim) *
-           device::kv_element_bytes(type);
+    return static_cast<std::size_t>(2 * kv_heads *
+                                    device::kv_head_bytes(type, page_tokens, head_dim));
+  }
+  [[nodiscard]] std::string type_name() const {
+    return type.packed() ? describe(type.pack()) : type == KvType::f32 ? "f32" : "f16";
   }
   [[nodiscard]] std::string name() const {
-    return fmt::format("{} heads, {} KV, {} wide, pages of {}, f{}", heads, kv_heads, head_dim,
-                       page_tokens, 8 * device::kv_element_bytes(type));
+    return fmt::format("{} heads, {} KV, {} wide, pages of {}, {}", heads, kv_heads, head_dim,
+                       page_tokens, type_name());
   }
 };
 
@@ -78,7 +82,7 @@ inline AttentionArgs make_args(const AttentionModel& model, const Tokens& tokens
   args.head_dim = model.head_dim;
   args.page_tokens = model.page_tokens;
   args.scale = 1.0f / std::sqrt(static_cast<float>(model.head_dim));
-  args.kv_type = model.type;
+  args.kv_format = model.type;
   return args;
 }
 

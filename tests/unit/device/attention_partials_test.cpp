@@ -248,7 +248,7 @@ float merged_position(const TestDevice& device, const std::vector<float>& scores
   args.out = out.data();
   args.heads = args.kv_heads = args.head_dim = 1;
   args.page_tokens = page_tokens;
-  args.kv_type = KvType::f32;
+  args.kv_format = KvType::f32;
   args.sequences = {{0, static_cast<std::int32_t>(count), 0, cache.pages()}};
   device.run(&Device::store_kv, args);
   auto& sequence = args.sequences.front();

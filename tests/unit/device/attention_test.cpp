@@ -179,7 +179,7 @@ float weighted_position(const TestDevice& device, const std::vector<float>& scor
   args.out = out.data();
   args.heads = args.kv_heads = args.head_dim = 1;
   args.page_tokens = page_tokens;
-  args.kv_type = KvType::f32;
+  args.kv_format = KvType::f32;
   args.sequences = {{0, static_cast<std::int32_t>(count), 0, cache.pages()}};
   store_and_attend(device, args);
   return out.back();

@@ -156,7 +156,7 @@ TEST(Linear, BitsDoNotDependOnSplitsOfTheWeight) {
       std::int64_t from = 0;
       for (const std::int64_t to : {1, 3, 8, 67, 130, 131}) {
         auto args = problem.args(split, Epilogue::relu);
-        args.weight += from * 1100;
+        args.weight = args.weight.from_row(from, 1100);
         args.bias += from;
         args.out += from;
         args.out_features = to - from;

@@ -60,7 +60,7 @@ TEST(JobConfig, CrossesTheWireUnchanged) {
                   .inner_iterations = 4,
                   .prefill_piece = 5,
                   .page_tokens = 64,
-                  .kv_type = device::KvType::f32};
+                  .kv_format = device::KvType::f32};
   config.inner_iterations_given = true;
   config.threads = 6;
   config.isa = "avx2";
@@ -79,7 +79,7 @@ TEST(JobConfig, CrossesTheWireUnchanged) {
   EXPECT_EQ(back.dummy_spec, config.dummy_spec);
   EXPECT_EQ(back.defaults.stop, config.defaults.stop);
   EXPECT_EQ(back.defaults.temperature, 0.1);
-  EXPECT_EQ(back.batch.kv_type, device::KvType::f32);
+  EXPECT_EQ(back.batch.kv_format, device::KvType::f32);
   EXPECT_EQ(back.schedule, config.schedule);
   EXPECT_FALSE(back.overlap);
   EXPECT_EQ(back.disk_backend, config.disk_backend);

@@ -96,9 +96,9 @@ void expect_linear(const LinearWeights& weights, const std::string& group, const
   ASSERT_EQ(weights.first_rows + weights.rest_rows, tensor.shape[0]);
   const auto expected = expected_values(group, tensor);
   const auto cut = expected.begin() + weights.first_rows * row;
-  EXPECT_TRUE(weights.first_rows == 0 || std::equal(expected.begin(), cut, weights.first))
+  EXPECT_TRUE(weights.first_rows == 0 || std::equal(expected.begin(), cut, weights.first.halves()))
       << group << "/" << name << " first";
-  EXPECT_TRUE(weights.rest_rows == 0 || std::equal(cut, expected.end(), weights.rest))
+  EXPECT_TRUE(weights.rest_rows == 0 || std::equal(cut, expected.end(), weights.rest.halves()))
       << group << "/" << name << " rest";
   expect_tensor(weights.bias, group, image.part(name + ".bias").tensor);
 }
@@ -165,17 +165,17 @@ TEST_F(StageWeightsTest, TablesAndHeadAreWholeOnTheDevice) {
     const auto weights = load(spec, kAll, {0, 1}, *source, threads);
     const auto embedding = model::embedding_tensors(spec);
     const auto head = model::head_tensors(spec);
-    expect_tensor(weights.token_table(), model::kEmbeddingGroup, embedding[0]);
+    expect_tensor(weights.token_table().halves(), model::kEmbeddingGroup, embedding[0]);
     expect_tensor(weights.position_table(), model::kEmbeddingGroup, embedding[1]);
     expect_tensor(weights.final_norm().weight, model::kHeadGroup, head[0]);
     expect_tensor(weights.final_norm().bias, model::kHeadGroup, head[1]);
-    expect_tensor(weights.head(), model::kHeadGroup, head[2]);
+    expect_tensor(weights.head().halves(), model::kHeadGroup, head[2]);
   }
 }
 
 TEST_F(StageWeightsTest, ATiedHeadIsTheTokenTable) {
   const auto weights = load(small_spec(), kAll, {1, 0}, source_);
-  EXPECT_EQ(weights.head(), weights.token_table());
+  EXPECT_EQ(weights.head().data, weights.token_table().data);
 }
 
 TEST_F(StageWeightsTest, EveryTensorIsWhereItsLayerSaysForAnyShares) {

@@ -161,7 +161,7 @@ TEST(KvPlan, BuffersAreNoLargerThanWhatIsOffTheDevice) {
 TEST(KvPlan, APageIsWholeDiskPages) {
   auto shape = shape_of(kBatch);
   EXPECT_EQ(kv_page_bytes(shape), 4096u);  // K and V, 16 tokens, 64 numbers of two bytes
-  shape.batch.kv_type = device::KvType::f32;
+  shape.batch.kv_format = device::KvType::f32;
   EXPECT_EQ(kv_page_bytes(shape), 8192u);
   shape.spec.head_dim = 9;
   EXPECT_EQ(kv_page_bytes(shape), 8192u);  // 4608, rounded up
