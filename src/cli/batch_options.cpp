@@ -1,5 +1,7 @@
 #include "cli/batch_options.hpp"
 
+#include "cli/compression_options.hpp"
+
 namespace stagecoach::cli {
 namespace {
 
@@ -11,16 +13,6 @@ po::typed_value<Integer>* with_default(Integer value) {
   return po::value<Integer>()->default_value(value);
 }
 
-device::KvType parse_kv_type(const std::string& text) {
-  if (text == "f16") {
-    return device::KvType::f16;
-  }
-  if (text == "f32") {
-    return device::KvType::f32;
-  }
-  throw ConfigError(fmt::format("--kv-dtype {}: must be one of f16, f32", text));
-}
-
 }  // namespace
 
 po::options_description batch_options() {
@@ -30,8 +22,7 @@ po::options_description batch_options() {
       "inner-iterations", po::value<Integer>(),
       "blocks in flight (1 for one stage, else stages + 1)")(
       "prefill-piece", with_default(512), "prompt tokens that a visit carries at most")(
-      "page-tokens", with_default(16), "tokens of a KV page: 16, 32 or 64")(
-      "kv-dtype", po::value<std::string>()->default_value("f16"), "of the KV cache: f16 or f32");
+      "page-tokens", with_default(16), "tokens of a KV page: 16, 32 or 64");
   return group;
 }
 
@@ -43,7 +34,8 @@ stage::BatchShape read_batch_shape(const Options& options) {
       options.has("inner-iterations") ? options.integer("inner-iterations", 1, kMost) : 0;
   batch.prefill_piece = options.integer("prefill-piece", 1, kMost);
   batch.page_tokens = options.integer("page-tokens", 16, 64);
-  batch.kv_format = parse_kv_type(options.text("kv-dtype"));
+  batch.kv_format = read_kv_format(options);
+  batch.attention_sparsity = read_attention_sparsity(options);
   return batch;
 }
 

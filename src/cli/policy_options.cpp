@@ -47,6 +47,8 @@ bool set(stage::Policy& policy, const std::string& key, const std::string& value
     policy.pin_weights = parse_switch(value, flag);
   } else if (key == "cpu-attention") {
     policy.cpu_attention = parse_switch(value, flag);
+  } else if (key == "widen-weights") {
+    policy.widen_weights = parse_switch(value, flag);
   } else if (key == "weight-buffers") {
     policy.weight_buffers = static_cast<std::int64_t>(parse_unsigned(value, flag));
   } else {
@@ -55,9 +57,9 @@ bool set(stage::Policy& policy, const std::string& key, const std::string& value
   return true;
 }
 
-constexpr const char* kKeys[] = {"percent",     "device-mem",    "cpu-mem",
-                                 "pinned-mem",  "disk-mem",      "offload-dir",
-                                 "pin-weights", "cpu-attention", "weight-buffers"};
+constexpr const char* kKeys[] = {"percent",       "device-mem",    "cpu-mem",     "pinned-mem",
+                                 "disk-mem",      "offload-dir",   "pin-weights", "cpu-attention",
+                                 "widen-weights", "weight-buffers"};
 
 stage::Policy with(stage::Policy policy, const Settings& settings, const std::string& where) {
   for (const auto& [key, value] : settings) {
@@ -102,6 +104,8 @@ po::options_description policy_options() {
       "keep weights in DRAM from being paged out: on, off or auto")(
       "cpu-attention", po::value<Text>()->default_value("auto"),
       "attend to pages in DRAM where they are: on, off or auto")(
+      "widen-weights", po::value<Text>()->default_value("auto"),
+      "widen packed weights once a visit, for all its GPU batches: on, off or auto")(
       "weight-buffers", po::value<Text>()->default_value("0"),
       "layers of streamed weights on the device; 0: as many as fit, at most 3")(
       "stage-policy", po::value<Text>(),

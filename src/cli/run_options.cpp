@@ -6,6 +6,7 @@
 
 #include "base/error.hpp"
 #include "cli/batch_options.hpp"
+#include "cli/compression_options.hpp"
 #include "cli/ini_file.hpp"
 #include "cli/options.hpp"
 #include "cli/policy_options.hpp"
@@ -193,6 +194,7 @@ std::optional<job::JobConfig> read_run_options(const std::vector<std::string>& a
       .add(request_options())
       .add(stage_options())
       .add(batch_options())
+      .add(compression_options())
       .add(policy_options())
       .add(disk_options());
   const auto options = parse_options("run", kUsage, all, arguments);
@@ -203,6 +205,7 @@ std::optional<job::JobConfig> read_run_options(const std::vector<std::string>& a
   read_job(*options, config);
   config.defaults = read_defaults(*options);
   read_batch(*options, config);
+  config.compression = read_compression(*options);
   read_transport(*options, launched_ranks, config);
   if (options->has("layers-per-stage")) {
     config.layers_per_stage = parse_list(options->text("layers-per-stage"), "layers-per-stage");

@@ -4,11 +4,13 @@
 
 #include <algorithm>
 #include <functional>
+#include <limits>
 #include <utility>
 
 #include "base/units.hpp"
 #include "cli/batch_options.hpp"
 #include "cli/commands.hpp"
+#include "cli/compression_options.hpp"
 #include "cli/ini_file.hpp"
 #include "cli/options.hpp"
 #include "cli/policy_options.hpp"
@@ -20,6 +22,10 @@ namespace stagecoach::cli {
 namespace {
 
 using Integer = std::int64_t;
+
+/// Rows up to which a product reads packed weights as they lie: on a GPU, and on a CPU.
+constexpr Integer kGpuPackedRows = 8;
+constexpr Integer kMostRows = std::numeric_limits<Integer>::max();
 
 constexpr const char* kUsage =
     "usage: stagecoach schedule (--model FILE | --spec INI) [--explain] [options]\n"
@@ -38,20 +44,28 @@ po::options_description describe() {
       "prompt-len", po::value<Integer>()->default_value(128), "prompt tokens of every request")(
       "gen-len", po::value<Integer>()->default_value(32), "new tokens of every request")(
       "gpu", po::bool_switch(), "as on a device whose memory disk reads cannot reach");
-  group.add(batch_options()).add(policy_options());
+  group.add(batch_options()).add(compression_options()).add(policy_options());
   return group;
 }
 
-model::ModelSpec read_spec(const Options& options) {
+/// What the model is, and how the job has its weights.
+struct Model {
+  model::ModelSpec spec;
+  model::WeightFormat weights;
+};
+
+Model read_model(const Options& options) {
   options.exclude("model", "spec");
+  const auto wanted = read_compression(options);
   if (options.has("spec")) {
     const auto& path = options.text("spec");
-    return model::spec_from_settings(read_ini_file(path), path);
+    return {model::spec_from_settings(read_ini_file(path), path), job::choose_format(wanted, {})};
   }
   if (!options.has("model")) {
     throw ConfigError("schedule: give --model FILE or --spec INI");
   }
-  return model::read_store_index(options.text("model")).spec;
+  const auto index = model::read_store_index(options.text("model"));
+  return {index.spec, job::choose_format(wanted, index.weights)};
 }
 
 /// A visit and its steps.
@@ -188,7 +202,7 @@ void print_sums(const Shown& shown) {
 }
 
 stage::StagePlan read_plan(const Options& options, Integer prompt_len, Integer pages) {
-  const auto spec = read_spec(options);
+  const auto model = read_model(options);
   const auto stages = static_cast<int>(options.integer("stages", 1, 4096));
   const auto stage = static_cast<int>(options.integer("stage", 0, stages - 1));
   const auto policies = read_policies(options, stages);
@@ -196,16 +210,20 @@ stage::StagePlan read_plan(const Options& options, Integer prompt_len, Integer p
   auto batch = read_batch_shape(options);
   batch.longest_prompt = prompt_len;
   batch = stage::shape_for(batch, schedule, stages);
-  const stage::StageShape shape{
-      .spec = spec,
-      .contents = stage::partition_layers(spec.layers, stages, {})[static_cast<std::size_t>(stage)],
-      .batch = batch};
+  const stage::StageShape shape{.spec = model.spec,
+                                .contents = stage::partition_layers(
+                                    model.spec.layers, stages, {})[static_cast<std::size_t>(stage)],
+                                .batch = batch,
+                                .weights = model.weights};
   const auto& policy =
       policies.size() == 1 ? policies.front() : policies[static_cast<std::size_t>(stage)];
   const auto buffers = policy.weight_buffers > 0 ? policy.weight_buffers : 2;
   return stage::make_plan(shape, policy,
-                          {schedule, !options.flag("no-overlap"), !options.flag("gpu")}, pages,
-                          pages * batch.places(), buffers);
+                          {.schedule = schedule,
+                           .overlap = !options.flag("no-overlap"),
+                           .direct = !options.flag("gpu"),
+                           .packed_product_rows = options.flag("gpu") ? kGpuPackedRows : kMostRows},
+                          pages, pages * batch.places(), buffers);
 }
 
 }  // namespace

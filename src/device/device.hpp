@@ -309,9 +309,9 @@ class Device {
   virtual void layer_norm(Stream& stream, LayerNormArgs args) = 0;
   virtual void linear(Stream& stream, LinearArgs args) = 0;
   virtual void widen(Stream& stream, WidenArgs args) = 0;
-  /// Whether products of many rows should find packed weights widened, once for all of a visit's
-  /// GPU batches; else products read packed rows as fast as f16 ones.
-  [[nodiscard]] virtual bool wants_wide_weights() const = 0;
+  /// Most rows of a product that had better read packed weights as they lie. Where one has more,
+  /// the weights are widened first, once for all of a visit's GPU batches.
+  [[nodiscard]] virtual std::int64_t packed_product_rows() const = 0;
   /// Writes K and V of the batch's rows into their pages, packed as their format says; rows whose
   /// page is null are skipped.
   virtual void store_kv(Stream& stream, AttentionArgs args) = 0;

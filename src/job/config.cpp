@@ -55,6 +55,23 @@ stage::BatchShape batch_from_json(const json& in) {
   return batch;
 }
 
+json compression_to_json(const Compression& compression) {
+  json out = {{"group", compression.group}, {"embeddings", compression.embeddings}};
+  if (compression.weights) {
+    out["weights"] = to_string(*compression.weights);
+  }
+  return out;
+}
+
+Compression compression_from_json(const json& in) {
+  Compression compression{.group = in.at("group").get<std::int64_t>(),
+                          .embeddings = in.at("embeddings").get<bool>()};
+  if (in.contains("weights")) {
+    compression.weights = parse_packing(in.at("weights").get<std::string>(), "--compress-weights");
+  }
+  return compression;
+}
+
 json policy_to_json(const stage::Policy& policy) {
   return {{"percent", stage::format_percent(policy.percent)},
           {"device_mem_bytes", policy.device_mem_bytes},
@@ -64,6 +81,7 @@ json policy_to_json(const stage::Policy& policy) {
           {"offload_dir", policy.offload_dir},
           {"pin_weights", static_cast<int>(policy.pin_weights)},
           {"cpu_attention", static_cast<int>(policy.cpu_attention)},
+          {"widen_weights", static_cast<int>(policy.widen_weights)},
           {"weight_buffers", policy.weight_buffers}};
 }
 
@@ -77,6 +95,7 @@ stage::Policy policy_from_json(const json& in) {
   in.at("offload_dir").get_to(policy.offload_dir);
   policy.pin_weights = static_cast<stage::Switch>(in.at("pin_weights").get<int>());
   policy.cpu_attention = static_cast<stage::Switch>(in.at("cpu_attention").get<int>());
+  policy.widen_weights = static_cast<stage::Switch>(in.at("widen_weights").get<int>());
   in.at("weight_buffers").get_to(policy.weight_buffers);
   return policy;
 }
@@ -98,6 +117,8 @@ void validate_batch(const stage::BatchShape& batch) {
   count(batch.prefill_piece, "--prefill-piece");
   require(batch.places() <= kMost, "--gpu-batch-size, --num-gpu-batches, --inner-iterations",
           fmt::format("their product must be at most {}", kMost));
+  require(batch.attention_sparsity > 0 && batch.attention_sparsity <= 1, "--attention-sparsity",
+          "must be above 0 and at most 1");
   require(batch.page_tokens == 16 || batch.page_tokens == 32 || batch.page_tokens == 64,
           "--page-tokens", "must be 16, 32 or 64");
 }
@@ -130,6 +151,7 @@ std::string to_json(const JobConfig& config) {
               {"stages", config.stages},
               {"layers_per_stage", config.layers_per_stage},
               {"batch", batch_to_json(config.batch)},
+              {"compression", compression_to_json(config.compression)},
               {"inner_iterations_given", config.inner_iterations_given},
               {"threads", config.threads},
               {"isa", config.isa},
@@ -169,6 +191,7 @@ JobConfig config_from_json(const std::string& text) {
   in.at("stages").get_to(config.stages);
   in.at("layers_per_stage").get_to(config.layers_per_stage);
   config.batch = batch_from_json(in.at("batch"));
+  config.compression = compression_from_json(in.at("compression"));
   in.at("inner_iterations_given").get_to(config.inner_iterations_given);
   in.at("threads").get_to(config.threads);
   in.at("isa").get_to(config.isa);

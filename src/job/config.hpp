@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "job/compression.hpp"
 #include "job/request.hpp"
 #include "model/spec.hpp"
 #include "offload/disk_stream.hpp"
@@ -36,6 +37,7 @@ struct JobConfig {
   int stages = 1;  ///< loopback only; with mpi, the number of ranks
   std::vector<std::int64_t> layers_per_stage;
   stage::BatchShape batch;
+  Compression compression;
   bool inner_iterations_given = false;  ///< else enough to fill the pipeline
 
   int threads = 0;  ///< a stage; 0: this machine's CPUs shared out

@@ -8,19 +8,30 @@
 namespace stagecoach::job {
 namespace {
 
+std::unique_ptr<offload::WeightSource> packed_if_wanted(
+    std::unique_ptr<offload::WeightSource> source, const model::WeightFormat& format) {
+  return format.packed() ? offload::make_packing_source(std::move(source)) : std::move(source);
+}
+
 ModelAccess open_weights(const JobConfig& config) {
   ModelAccess access;
   if (config.dummy_seed) {
     access.spec = config.dummy_spec;
     access.digest = mix_bits(*config.dummy_seed) ^ hash_string(model::spec_to_json(access.spec));
-    access.weights = offload::make_dummy_source(*config.dummy_seed);
+    access.format = choose_format(config.compression, {});
+    access.weights =
+        packed_if_wanted(offload::make_dummy_source(*config.dummy_seed), access.format);
     return access;
   }
   auto index = model::read_store_index(config.model_path);
+  const auto stored = index.weights;
   access.spec = index.spec;
+  access.format = choose_format(config.compression, stored);
   access.tokenizer = index.tokenizer;
   access.digest = index.digest();
-  access.weights = offload::open_store_source(std::move(index));
+  auto source = offload::open_store_source(std::move(index));
+  access.weights =
+      stored.packed() ? std::move(source) : packed_if_wanted(std::move(source), access.format);
   return access;
 }
 

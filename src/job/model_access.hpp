@@ -13,6 +13,7 @@ namespace stagecoach::job {
 /// A model as a rank sees it: what it is, and where to read its weights.
 struct ModelAccess {
   model::ModelSpec spec;
+  model::WeightFormat format;       ///< of what `weights` gives
   model::TokenizerFiles tokenizer;  ///< with no vocab_json when the model has no tokenizer
   std::uint64_t digest = 0;         ///< equal on all ranks, or their weights differ
   std::shared_ptr<const offload::WeightSource> weights;

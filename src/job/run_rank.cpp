@@ -232,8 +232,15 @@ StageReport Rank::report(const stage::Engine& engine) const {
 }
 
 void Rank::show(const StageReport& report, const stage::EngineTotals& totals) const {
+  const auto bytes_of = [&](stage::Resource resource) {
+    return totals.bytes[static_cast<std::size_t>(resource)];
+  };
   const auto moved = [&](stage::Resource resource) {
-    return format_bytes(static_cast<std::size_t>(totals.bytes[static_cast<std::size_t>(resource)]));
+    return format_bytes(static_cast<std::size_t>(bytes_of(resource)));
+  };
+  const auto a_token = [&](std::uint64_t bytes) {
+    return format_bytes(static_cast<std::size_t>(bytes) /
+                        static_cast<std::size_t>(std::max<std::int64_t>(totals.rows, 1)));
   };
   const auto taken = [&](offload::Tier tier) {
     return fmt::format("{} {} of {}", to_string(tier),
@@ -243,19 +250,21 @@ void Rank::show(const StageReport& report, const stage::EngineTotals& totals) co
   log_.info("memory taken at most, of what was planned: {}, {}, {}; whole process {}",
             taken(offload::Tier::device), taken(offload::Tier::cpu), taken(offload::Tier::disk),
             format_bytes(peak_resident_bytes()));
-  log_.info("moved: {} to the device, {} from it", moved(stage::Resource::h2d),
-            moved(stage::Resource::d2h));
+  log_.info("moved: {} to the device, {} from it; {} and {} for each of {} tokens",
+            moved(stage::Resource::h2d), moved(stage::Resource::d2h),
+            a_token(static_cast<std::uint64_t>(bytes_of(stage::Resource::h2d))),
+            a_token(static_cast<std::uint64_t>(bytes_of(stage::Resource::d2h))), totals.rows);
   if (totals.disk_read.requests + totals.disk_write.requests > 0) {
     const auto wanted = static_cast<double>(totals.weight_bytes_wanted);
     log_.info(
         "disk: read {} in {:.2f} busy s, {:.0f} MB/s ({} of weights, {:.3f} times their "
-        "size); wrote {}",
+        "size), {} for each token; wrote {}",
         format_bytes(totals.disk_read.bytes_read), totals.disk_read.busy_seconds,
         static_cast<double>(totals.disk_read.bytes_read) * 1e-6 /
             std::max(totals.disk_read.busy_seconds, 1e-9),
         format_bytes(static_cast<std::size_t>(totals.weight_bytes_read)),
         wanted > 0 ? static_cast<double>(totals.weight_bytes_read) / wanted : 1.0,
-        format_bytes(totals.disk_write.bytes_written));
+        a_token(totals.disk_read.bytes_read), format_bytes(totals.disk_write.bytes_written));
   }
 }
 

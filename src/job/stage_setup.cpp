@@ -41,7 +41,8 @@ StageSetup::StageSetup(const JobConfig& config, const ModelAccess& model,
       stage::partition_layers(model.spec.layers, transport.size(), config.layers_per_stage);
   shape_ = {.spec = model.spec,
             .contents = parts[static_cast<std::size_t>(transport.rank())],
-            .batch = batch_of(config, transport.size())};
+            .batch = batch_of(config, transport.size()),
+            .weights = model.format};
 }
 
 void StageSetup::make_device(std::size_t memory_bytes) {
@@ -57,7 +58,10 @@ device::ScratchShape StageSetup::scratch_shape() const {
   return {.max_in_features = std::max(model_.spec.hidden, model_.spec.ffn),
           .head_dim = model_.spec.head_dim,
           .page_tokens = shape_.batch.page_tokens,
-          .vocab = model_.spec.vocab};
+          .vocab = model_.spec.vocab,
+          .sparse_tokens = shape_.batch.attention_sparsity < 1
+                               ? demand_.kv.longest_pages * shape_.batch.page_tokens
+                               : 0};
 }
 
 /// The host's device memory is the machine's DRAM: device and CPU budgets share it.
@@ -96,7 +100,7 @@ stage::ScratchBytes StageSetup::scratch_bytes() const {
   const auto scratch = device_->scratch_bytes(scratch_shape());
   return {.device = scratch,
           .cpu = scratch,
-          .loading = offload::StageWeights::staging_bytes(kReaderThreads)};
+          .loading = offload::StageWeights::staging_bytes(*model_.weights, kReaderThreads)};
 }
 
 void StageSetup::plan(const JobDemand& demand) {
@@ -104,7 +108,8 @@ void StageSetup::plan(const JobDemand& demand) {
   shape_.batch.longest_prompt = demand.longest_prompt;
   const stage::PlanOptions options{.schedule = config_.schedule,
                                    .overlap = config_.overlap,
-                                   .direct = device_->host_addressable()};
+                                   .direct = device_->host_addressable(),
+                                   .packed_product_rows = device_->packed_product_rows()};
   planned_ =
       stage::plan_stage(shape_, policy_, options, demand.kv, find_budgets(), scratch_bytes());
 }
@@ -137,9 +142,9 @@ void StageSetup::take_memory() {
 
 void StageSetup::load_weights() {
   const auto& weights = planned_.plan.weights;
-  weights_ = std::make_unique<offload::StageWeights>(shape_.spec, shape_.contents, weights.image,
-                                                     weights.cut, *model_.weights, *device_, *dram_,
-                                                     kReaderThreads, nullptr);
+  weights_ = std::make_unique<offload::StageWeights>(shape_.spec, shape_.contents, shape_.weights,
+                                                     weights.image, weights.cut, *model_.weights,
+                                                     *device_, *dram_, kReaderThreads, nullptr);
   const auto dram = weights_->dram();
   if (weights.pinned) {
     pinned_ = MemoryLock::try_lock(dram);

@@ -36,6 +36,7 @@ void Engine::issue(const std::shared_ptr<const Visit>& visit) {
     return;
   }
   wait_for_ring_place();
+  totals_.rows += visit->rows();
   auto& flight = in_ring_.emplace_back();
   flight.state.visit = visit;
   flight.state.schedule = scheduler_.next(*visit);
@@ -102,6 +103,8 @@ void Engine::run_step(const Step& step, const VisitState& visit) {
         return transfer_steps::read_kv;
       case StepKind::load_kv:
         return transfer_steps::load_kv;
+      case StepKind::widen_weights:
+        return compute_steps::widen_weights;
       case StepKind::embed:
         return compute_steps::embed;
       case StepKind::attention_in:
@@ -112,6 +115,10 @@ void Engine::run_step(const Step& step, const VisitState& visit) {
         return compute_steps::store_kv;
       case StepKind::write_kv:
         return transfer_steps::write_kv;
+      case StepKind::score_kv:
+        return compute_steps::score_kv;
+      case StepKind::save_scores:
+        return transfer_steps::save_scores;
       case StepKind::attend_cpu:
         return compute_steps::attend_cpu;
       case StepKind::load_partials:

@@ -34,6 +34,7 @@ struct EngineParts {
 
 /// What a stage has moved so far.
 struct EngineTotals {
+  std::int64_t rows = 0;  ///< tokens, each a pass through the stage
   std::array<std::int64_t, kResources> bytes{};
   std::int64_t weight_bytes_read = 0;  ///< from disk, of bytes[disk_read]
   std::int64_t weight_bytes_wanted =

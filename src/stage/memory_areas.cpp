@@ -21,8 +21,16 @@ Description describe(Area area) {
       return {"KV pages staged", Tier::device};
     case Area::partials_device:
       return {"attention results", Tier::device};
+    case Area::scores_device:
+      return {"attention scores", Tier::device};
+    case Area::selections_device:
+      return {"attention selections", Tier::device};
+    case Area::values_device:
+      return {"selected values", Tier::device};
     case Area::weight_buffers:
       return {"streamed weights", Tier::device};
+    case Area::wide_weights:
+      return {"widened weights", Tier::device};
     case Area::hidden_device:
       return {"hidden states", Tier::device};
     case Area::hidden_work:
@@ -39,6 +47,12 @@ Description describe(Area area) {
       return {"KV pages staged", Tier::cpu};
     case Area::partials_cpu:
       return {"attention results", Tier::cpu};
+    case Area::scores_cpu:
+      return {"attention scores", Tier::cpu};
+    case Area::selections_cpu:
+      return {"attention selections", Tier::cpu};
+    case Area::values_cpu:
+      return {"selected values", Tier::cpu};
     case Area::rows_cpu:
       return {"queries, keys, values", Tier::cpu};
     case Area::weight_staging:
@@ -59,6 +73,11 @@ std::size_t pages(const StagePlan& plan, std::int64_t count) {
   return static_cast<std::size_t>(count) * plan.kv.page_bytes;
 }
 
+/// So many bytes for each split sequence of a GPU batch, a turn.
+std::size_t of_splits(const StagePlan& plan, std::size_t bytes) {
+  return round_up(kTurns * static_cast<std::size_t>(plan.kv.splits) * bytes, kPageBytes);
+}
+
 }  // namespace
 
 Tier tier_of(Area area) { return describe(area).tier; }
@@ -75,6 +94,10 @@ std::size_t row_bytes_a_turn(const StagePlan& plan) {
   return round_up(static_cast<std::size_t>(floats) * sizeof(float), kPageBytes);
 }
 
+std::size_t selection_bytes(const StagePlan& plan) {
+  return sizeof(device::AttentionSelection) * static_cast<std::size_t>(plan.shape.spec.heads);
+}
+
 std::size_t bytes_of(Area area, const StagePlan& plan) {
   const auto layers = plan.shape.contents.layers;
   const auto& kv = plan.kv;
@@ -87,6 +110,17 @@ std::size_t bytes_of(Area area, const StagePlan& plan) {
     case Area::partials_device:
     case Area::partials_cpu:
       return kTurns * partial_bytes_a_turn(plan);
+    case Area::scores_device:
+    case Area::scores_cpu:
+      return of_splits(plan, kv.score_bytes);
+    case Area::selections_device:
+    case Area::selections_cpu:
+      return of_splits(plan, selection_bytes(plan));
+    case Area::values_device:
+    case Area::values_cpu:
+      return of_splits(plan, kv.value_bytes);
+    case Area::wide_weights:
+      return plan.weights.wide_bytes;
     case Area::weight_buffers:
       return static_cast<std::size_t>(plan.weights.buffers) * plan.weights.buffer_bytes;
     case Area::hidden_device:

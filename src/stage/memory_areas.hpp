@@ -13,7 +13,11 @@ enum class Area {
   kv_device,        ///< pages of each layer
   kv_staging,       ///< pages of one GPU batch in one layer, a turn
   partials_device,  ///< of one GPU batch, a turn
+  scores_device,    ///< likewise
+  selections_device,
+  values_device,
   weight_buffers,
+  wide_weights,   ///< of one unit
   hidden_device,  ///< the ring
   hidden_work,    ///< of one GPU batch, a turn
   workspace,
@@ -22,6 +26,9 @@ enum class Area {
   kv_passing,      ///< pages of one GPU batch in one layer, a turn
   kv_cpu_staging,  ///< likewise
   partials_cpu,
+  scores_cpu,
+  selections_cpu,
+  values_cpu,
   rows_cpu,  ///< query, key and value of one GPU batch, a turn
   weight_staging,
   hidden_cpu,      ///< the ring
@@ -30,11 +37,13 @@ enum class Area {
   hidden_disk      ///< the ring
 };
 inline constexpr std::array kAreas = {
-    Area::kv_device,     Area::kv_staging,     Area::partials_device, Area::weight_buffers,
-    Area::hidden_device, Area::hidden_work,    Area::workspace,       Area::kv_cpu,
-    Area::kv_open,       Area::kv_passing,     Area::kv_cpu_staging,  Area::partials_cpu,
-    Area::rows_cpu,      Area::weight_staging, Area::hidden_cpu,      Area::hidden_staging,
-    Area::kv_disk,       Area::hidden_disk};
+    Area::kv_device,         Area::kv_staging,     Area::partials_device, Area::scores_device,
+    Area::selections_device, Area::values_device,  Area::weight_buffers,  Area::wide_weights,
+    Area::hidden_device,     Area::hidden_work,    Area::workspace,       Area::kv_cpu,
+    Area::kv_open,           Area::kv_passing,     Area::kv_cpu_staging,  Area::partials_cpu,
+    Area::scores_cpu,        Area::selections_cpu, Area::values_cpu,      Area::rows_cpu,
+    Area::weight_staging,    Area::hidden_cpu,     Area::hidden_staging,  Area::kv_disk,
+    Area::hidden_disk};
 
 offload::Tier tier_of(Area area);
 /// For people: "KV pages being filled".
@@ -45,5 +54,7 @@ std::size_t bytes_of(Area area, const StagePlan& plan);
 /// Bytes of one turn's partial results, and of one turn's rows in DRAM.
 std::size_t partial_bytes_a_turn(const StagePlan& plan);
 std::size_t row_bytes_a_turn(const StagePlan& plan);
+/// Bytes of one sequence's selections.
+std::size_t selection_bytes(const StagePlan& plan);
 
 }  // namespace stagecoach::stage

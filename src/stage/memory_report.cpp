@@ -29,7 +29,8 @@ MemoryReport report_memory(const StagePlan& plan, const Budgets& budgets,
     }
   };
   add(Tier::device, "weights", StageWeights::device_bytes(contents, cut));
-  add(Tier::device, "tables and head", StageWeights::table_bytes(plan.shape.spec, contents));
+  add(Tier::device, "tables and head",
+      StageWeights::table_bytes(plan.shape.spec, contents, plan.shape.weights));
   add(Tier::device, "device scratch", scratch.device);
   add(Tier::cpu, "weights", StageWeights::cpu_bytes(contents, cut));
   add(Tier::cpu, "scratch", plan.kv.offloaded() ? scratch.cpu : 0);
@@ -211,7 +212,8 @@ PlannedStage plan_stage(const StageShape& shape, const Policy& policy, const Pla
 PlannedStage plan_with_pages(const PlannedStage& stage, const KvDemand& demand,
                              std::int64_t kv_pages_per_layer, const ScratchBytes& scratch) {
   const auto& plan = stage.plan;
-  const PlanOptions options{plan.schedule, plan.overlap, plan.direct};
+  const PlanOptions options{plan.schedule, plan.overlap, plan.direct,
+                            plan.weights.packed_product_rows};
   const Planner planner(plan.shape, plan.policy, options, demand.longest_pages,
                         stage.memory.budgets, scratch);
   return planner.make(kv_pages_per_layer, plan.weights.buffers);

@@ -41,6 +41,8 @@ struct Policy {
   std::string offload_dir;  ///< for the files of cache and activations; needed when they go to disk
   Switch pin_weights = Switch::automatic;
   Switch cpu_attention = Switch::automatic;
+  Switch widen_weights = Switch::automatic;  ///< packed ones, once a visit; by itself: as the
+                                             ///< device is faster
   std::int64_t weight_buffers = 0;  ///< layers of streamed weights on the device; 0: 2 or 3
   friend bool operator==(const Policy&, const Policy&) = default;
 };

@@ -24,6 +24,7 @@ struct VisitSchedule {
   std::int32_t ring = 0;  ///< which hidden buffer the visit uses
   std::vector<GpuBatch> batches;
   std::vector<BatchKv> kv;  ///< of each batch
+  bool widens = false;      ///< packed weights are widened: products read wide ones
   std::vector<Step> steps;  ///< in the order to issue them; each waits only for earlier ones
 };
 

@@ -73,6 +73,8 @@ std::byte* StageMemory::weight_staging(std::int32_t staging) const {
   return at(Area::weight_staging) + static_cast<std::size_t>(staging) * kWeightStagingBytes;
 }
 
+std::byte* StageMemory::wide_weights() const { return at(Area::wide_weights); }
+
 float* StageMemory::workspace(std::int32_t turn) const {
   return reinterpret_cast<float*>(at(Area::workspace) +
                                   static_cast<std::size_t>(turn % plan_.workspaces) *
@@ -122,6 +124,39 @@ float* StageMemory::partials_device(std::int32_t turn, std::int64_t number) cons
   return reinterpret_cast<float*>(at(Area::partials_device) +
                                   static_cast<std::size_t>(turn) * partial_bytes_a_turn(plan_)) +
          number * plan_.kv.partial_floats;
+}
+
+std::byte* StageMemory::of_split(Area area, std::size_t bytes, std::int32_t turn,
+                                 std::int32_t split) const {
+  return at(area) + static_cast<std::size_t>(turn * plan_.kv.splits + split) * bytes;
+}
+
+float* StageMemory::scores_cpu(std::int32_t turn, std::int32_t split) const {
+  return reinterpret_cast<float*>(of_split(Area::scores_cpu, plan_.kv.score_bytes, turn, split));
+}
+
+float* StageMemory::scores_device(std::int32_t turn, std::int32_t split) const {
+  return reinterpret_cast<float*>(of_split(Area::scores_device, plan_.kv.score_bytes, turn, split));
+}
+
+device::AttentionSelection* StageMemory::selection_cpu(std::int32_t turn,
+                                                       std::int32_t split) const {
+  return reinterpret_cast<device::AttentionSelection*>(
+      of_split(Area::selections_cpu, selection_bytes(plan_), turn, split));
+}
+
+device::AttentionSelection* StageMemory::selection_device(std::int32_t turn,
+                                                          std::int32_t split) const {
+  return reinterpret_cast<device::AttentionSelection*>(
+      of_split(Area::selections_device, selection_bytes(plan_), turn, split));
+}
+
+std::byte* StageMemory::values_cpu(std::int32_t turn, std::int32_t split) const {
+  return of_split(Area::values_cpu, plan_.kv.value_bytes, turn, split);
+}
+
+std::byte* StageMemory::values_device(std::int32_t turn, std::int32_t split) const {
+  return of_split(Area::values_device, plan_.kv.value_bytes, turn, split);
 }
 
 }  // namespace stagecoach::stage

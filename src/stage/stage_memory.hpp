@@ -28,6 +28,7 @@ class StageMemory {
 
   [[nodiscard]] std::byte* weight_buffer(std::int32_t buffer) const;
   [[nodiscard]] std::byte* weight_staging(std::int32_t staging) const;
+  [[nodiscard]] std::byte* wide_weights() const;
   [[nodiscard]] float* workspace(std::int32_t turn) const;
 
   [[nodiscard]] std::byte* kv_device(std::int64_t layer, std::int64_t slot) const;
@@ -42,12 +43,25 @@ class StageMemory {
   [[nodiscard]] float* partials_cpu(std::int32_t turn, std::int64_t page) const;
   [[nodiscard]] float* partials_device(std::int32_t turn, std::int64_t page) const;
 
+  /// Of a split sequence of a GPU batch.
+  [[nodiscard]] float* scores_cpu(std::int32_t turn, std::int32_t split) const;
+  [[nodiscard]] float* scores_device(std::int32_t turn, std::int32_t split) const;
+  [[nodiscard]] device::AttentionSelection* selection_cpu(std::int32_t turn,
+                                                          std::int32_t split) const;
+  [[nodiscard]] device::AttentionSelection* selection_device(std::int32_t turn,
+                                                             std::int32_t split) const;
+  [[nodiscard]] std::byte* values_cpu(std::int32_t turn, std::int32_t split) const;
+  [[nodiscard]] std::byte* values_device(std::int32_t turn, std::int32_t split) const;
+
   /// Of cache and activations; none: nothing of them goes to disk.
   [[nodiscard]] const std::optional<offload::SpillFile>& spill() const noexcept { return spill_; }
 
  private:
   [[nodiscard]] std::byte* at(Area area) const;
   [[nodiscard]] std::byte* page(Area area, std::int64_t number) const;
+  /// Item `split` of a turn, of `bytes` each.
+  [[nodiscard]] std::byte* of_split(Area area, std::size_t bytes, std::int32_t turn,
+                                    std::int32_t split) const;
 
   StagePlan plan_;
   std::array<device::Buffer, kAreas.size()> device_;

@@ -4,12 +4,15 @@
 
 #include "base/aligned_memory.hpp"
 #include "device/device.hpp"
+#include "offload/stage_weights.hpp"
 #include "stage/decoder_layer.hpp"
 
 namespace stagecoach::stage {
 namespace {
 
 using offload::ByteRange;
+
+constexpr std::size_t kCacheLineBytes = 64;
 
 ByteRange intersection(ByteRange a, ByteRange b) {
   return {std::max(a.begin, b.begin), std::max(std::max(a.begin, b.begin), std::min(a.end, b.end))};
@@ -18,7 +21,7 @@ ByteRange intersection(ByteRange a, ByteRange b) {
 WeightPlan plan_weights(const StageShape& shape, const Policy& policy, const PlanOptions& options,
                         std::int64_t buffers) {
   WeightPlan plan;
-  plan.image = offload::LayerImage(model::layer_tensors(shape.spec));
+  plan.image = offload::LayerImage(model::layer_tensors(shape.spec, shape.weights));
   plan.cut = offload::cut_by_shares(plan.image, policy.percent.weights());
   const auto end = plan.image.size_bytes();
   if (options.schedule == ScheduleKind::flexgen) {
@@ -32,6 +35,16 @@ WeightPlan plan_weights(const StageShape& shape, const Policy& policy, const Pla
   }
   plan.buffers = plan.buffer_bytes > 0 ? buffers : 0;
   plan.stagings = plan.on_disk() && !options.direct ? kWeightStagings : 0;
+  plan.packed_product_rows = policy.widen_weights == Switch::on ? 0
+                             : policy.widen_weights == Switch::off
+                                 ? std::numeric_limits<std::int64_t>::max()
+                                 : options.packed_product_rows;
+  if (shape.weights.packed() && shape.batch.max_batch_rows() > plan.packed_product_rows) {
+    for (const auto& unit : plan.units) {
+      plan.wide_bytes =
+          std::max(plan.wide_bytes, offload::StageWeights::wide_bytes(plan.image, unit));
+    }
+  }
   return plan;
 }
 
@@ -43,12 +56,33 @@ bool uses_cpu_attention(const Policy& policy, const offload::TierCounts& pools, 
   return policy.cpu_attention == Switch::on || pools.cpu > 0 || !direct;
 }
 
+std::size_t key_bytes(const StageShape& shape) {
+  return static_cast<std::size_t>(
+      shape.spec.kv_heads *
+      device::kv_head_bytes(shape.batch.kv_format, shape.batch.page_tokens, shape.spec.head_dim));
+}
+
+void plan_splits(KvPlan& kv, const StagePlan& plan, std::int64_t longest_pages) {
+  const auto& spec = plan.shape.spec;
+  const auto& batch = plan.shape.batch;
+  if (batch.attention_sparsity >= 1 || !kv.offloaded()) {
+    return;
+  }
+  const auto tokens = longest_pages * batch.page_tokens;
+  kv.splits = batch.gpu_batch_size;
+  kv.score_bytes = sizeof(float) * static_cast<std::size_t>(spec.heads * tokens);
+  if (!plan.cpu_attention) {
+    kv.value_bytes = static_cast<std::size_t>(selected_value_bytes(plan.shape, tokens - 1));
+  }
+}
+
 KvPlan plan_kv(const StagePlan& plan, std::int64_t longest_pages, std::int64_t kv_pages) {
   const auto& shape = plan.shape;
   const auto& batch = shape.batch;
   KvPlan kv;
-  kv.page_bytes = kv_page_bytes(shape);
   kv.pools = offload::split_by_shares(kv_pages, plan.policy.percent.cache());
+  kv.page_bytes = kv_page_bytes(shape, kv.pools.disk > 0);
+  kv.key_bytes = key_bytes(shape);
   const auto of_a_batch = batch.gpu_batch_size * longest_pages;
   const auto outside = kv.pools.cpu + kv.pools.disk;
   kv.staged = std::min(of_a_batch, outside);
@@ -60,6 +94,7 @@ KvPlan plan_kv(const StagePlan& plan, std::int64_t longest_pages, std::int64_t k
   }
   kv.partial_floats = device::attention_partial_floats(1, shape.spec.heads, shape.spec.head_dim);
   kv.partials = plan.cpu_attention ? std::min(of_a_batch, outside) : 0;
+  plan_splits(kv, plan, longest_pages);
   return kv;
 }
 
@@ -122,11 +157,15 @@ StagePlan make_plan(const StageShape& shape, const Policy& policy, const PlanOpt
   return plan;
 }
 
-std::size_t kv_page_bytes(const StageShape& shape) {
-  const auto& batch = shape.batch;
-  const auto bytes = 2 * shape.spec.kv_heads *
-                     device::kv_head_bytes(batch.kv_format, batch.page_tokens, shape.spec.head_dim);
-  return round_up(static_cast<std::size_t>(bytes), kPageBytes);
+std::size_t kv_page_bytes(const StageShape& shape, bool on_disk) {
+  return round_up(2 * key_bytes(shape), on_disk ? kPageBytes : kCacheLineBytes);
+}
+
+std::int64_t selected_value_bytes(const StageShape& shape, std::int64_t earlier) {
+  const auto& spec = shape.spec;
+  const auto records =
+      device::value_records(shape.batch.attention_sparsity, earlier, spec.heads / spec.kv_heads);
+  return spec.kv_heads * records * device::value_record_bytes(shape.batch.kv_format, spec.head_dim);
 }
 
 std::int64_t head_chunk_rows(const StageShape& shape) {

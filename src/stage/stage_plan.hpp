@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 #include "offload/kv_pages.hpp"
@@ -31,6 +32,10 @@ struct WeightPlan {
   std::size_t buffer_bytes = 0;
   std::int32_t stagings = 0;
   bool pinned = false;
+  /// Packed matrices of a unit are widened, once a visit, where a GPU batch has more rows than
+  /// this; the bytes of the largest unit's, 0: never.
+  std::int64_t packed_product_rows = 0;
+  std::size_t wide_bytes = 0;
 
   /// The bytes of a unit that are not on the device: what lies in a buffer, from its start.
   [[nodiscard]] offload::ByteRange streamed(std::size_t unit) const;
@@ -42,6 +47,7 @@ struct WeightPlan {
 /// The KV cache: pages a layer, and pages of the buffers of one turn.
 struct KvPlan {
   std::size_t page_bytes = 0;
+  std::size_t key_bytes = 0;  ///< of a page: its first bytes
   offload::TierCounts pools;
   std::int64_t open_slots = 0;
   std::int64_t staged = 0;
@@ -49,6 +55,12 @@ struct KvPlan {
   std::int64_t passing = 0;
   std::int64_t partials = 0;
   std::int64_t partial_floats = 0;  ///< of one page of a sequence of one row
+  /// Sequences of a GPU batch that sparse attention may find in several places, and what each takes
+  /// at most: scores of all positions, and the values that go to the device (none where the CPU
+  /// attends).
+  std::int64_t splits = 0;
+  std::size_t score_bytes = 0;
+  std::size_t value_bytes = 0;
 
   [[nodiscard]] bool offloaded() const { return pools.cpu + pools.disk > 0; }
 };
@@ -86,6 +98,8 @@ struct PlanOptions {
   ScheduleKind schedule = ScheduleKind::rolling;
   bool overlap = true;
   bool direct = true;
+  /// device::Device::packed_product_rows()
+  std::int64_t packed_product_rows = std::numeric_limits<std::int64_t>::max();
 };
 
 /// The plan with `kv_pages` pages a layer and `weight_buffers` buffers (if any weights are
@@ -93,8 +107,11 @@ struct PlanOptions {
 StagePlan make_plan(const StageShape& shape, const Policy& policy, const PlanOptions& options,
                     std::int64_t longest_pages, std::int64_t kv_pages, std::int64_t weight_buffers);
 
-/// Bytes of one KV page of `shape` (K and V of page_tokens tokens in one layer), whole disk pages.
-std::size_t kv_page_bytes(const StageShape& shape);
+/// Bytes of one KV page of `shape` (K and V of page_tokens tokens in one layer); where some are on
+/// disk, whole disk pages.
+std::size_t kv_page_bytes(const StageShape& shape, bool on_disk);
+/// Bytes of the values that a sequence of one row selects of `earlier` positions, at most.
+std::int64_t selected_value_bytes(const StageShape& shape, std::int64_t earlier);
 /// Rows of logits that the head works on at once.
 std::int64_t head_chunk_rows(const StageShape& shape);
 /// Bytes of the operations' workspace (see decoder_layer.hpp).

@@ -18,13 +18,16 @@ enum class StepKind {
   load_hidden,    ///< activations to the device
   read_hidden,    ///< activations from disk into staging
   read_kv,        ///< full pages from disk, to where they are attended or staged
-  load_kv,        ///< pages from DRAM to the device
+  load_kv,        ///< pages from DRAM to the device, or their keys alone
+  widen_weights,  ///< a unit's packed matrices, for all GPU batches
   embed,
   attention_in,   ///< norm and the products that give query, key and value
   save_rows,      ///< query, key and value to DRAM
   store_kv,       ///< new K and V into their pages in DRAM
   write_kv,       ///< pages that are full now to disk
-  attend_cpu,     ///< a partial result for each page in DRAM
+  score_kv,       ///< sparse attention: new K and V into the device's pages, and their scores
+  save_scores,    ///< these to DRAM
+  attend_cpu,     ///< a partial result for each page in DRAM; what split sequences select
   load_partials,  ///< these to the device
   attention,      ///< new K and V into the device's pages; all pages' results, in page order
   attention_out,
@@ -57,6 +60,7 @@ enum class BufferKind {
   hidden_staging,  ///< between disk and device; index: turn
   weights,         ///< streamed weights; index: buffer, part: a fixed cut of the unit
   weight_staging,  ///< index
+  wide_weights,    ///< of one unit
   workspace,       ///< of the compute operations; index: turn
   kv_device,       ///< the pages that only compute touches
   kv_cpu,          ///< index: slot, part: layer
@@ -66,8 +70,10 @@ enum class BufferKind {
   kv_staging,      ///< pages on the device; index: turn, part: 0 from DRAM, 1 from disk
   kv_cpu_staging,  ///< disk pages in DRAM; index: turn
   rows_cpu,        ///< query, key and value in DRAM; index: turn
-  partials_cpu,    ///< index: turn
+  partials_cpu,    ///< partial results, selections and selected values; index: turn
   partials_device,
+  scores_cpu,  ///< index: turn
+  scores_device,
   outcomes  ///< results of the visit on their way to the first stage; index: ring
 };
 

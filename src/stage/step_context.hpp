@@ -43,8 +43,10 @@ struct StepContext {
 /// Steps of the compute queues: enqueue what they do and return. See StepKind.
 namespace compute_steps {
 void embed(const StepContext& context, const Step& step, const VisitState& visit);
+void widen_weights(const StepContext& context, const Step& step, const VisitState& visit);
 void attention_in(const StepContext& context, const Step& step, const VisitState& visit);
 void store_kv(const StepContext& context, const Step& step, const VisitState& visit);
+void score_kv(const StepContext& context, const Step& step, const VisitState& visit);
 void attend_cpu(const StepContext& context, const Step& step, const VisitState& visit);
 void attention(const StepContext& context, const Step& step, const VisitState& visit);
 void attention_out(const StepContext& context, const Step& step, const VisitState& visit);
@@ -65,6 +67,7 @@ void read_kv(const StepContext& context, const Step& step, const VisitState& vis
 void load_kv(const StepContext& context, const Step& step, const VisitState& visit);
 void write_kv(const StepContext& context, const Step& step, const VisitState& visit);
 void save_rows(const StepContext& context, const Step& step, const VisitState& visit);
+void save_scores(const StepContext& context, const Step& step, const VisitState& visit);
 void load_partials(const StepContext& context, const Step& step, const VisitState& visit);
 }  // namespace transfer_steps
 

@@ -29,6 +29,23 @@ void for_pages(const VisitState& visit, const Step& step, VisitPage visit_page) 
   }
 }
 
+/// Calls `visit_split` for every split sequence of the step's GPU batch.
+template <typename VisitSplit>
+void for_splits(const VisitState& visit, const Step& step, VisitSplit visit_split) {
+  const auto first = static_cast<std::size_t>(visit.batch(step).first_entry);
+  const auto& sequences = visit.kv(step).sequences;
+  for (std::size_t i = 0; i < sequences.size(); ++i) {
+    if (sequences[i].split >= 0) {
+      visit_split(sequences[i], visit.visit->entries[first + i]);
+    }
+  }
+}
+
+template <typename T>
+std::byte* as_bytes(T* items) {
+  return reinterpret_cast<std::byte*>(items);
+}
+
 }  // namespace
 
 void load_weights(const StepContext& context, const Step& step, const VisitState& /*visit*/) {
@@ -104,10 +121,11 @@ void read_kv(const StepContext& context, const Step& step, const VisitState& vis
 void load_kv(const StepContext& context, const Step& step, const VisitState& visit) {
   auto& stream = context.streams.of(Resource::h2d);
   for_pages(visit, step, [&](const PagePlace& page) {
-    const bool read_there = page.use.on_disk() && context.plan.direct;
-    if (page.staged >= 0 && page.use.has_old && !read_there) {
+    if (page.loaded(context.plan.direct)) {
+      const auto& kv = context.plan.kv;
       context.device.copy_from_host(stream, context.memory.kv_staging(step.turn, page.staged),
-                                    context.page_in_dram(page, step), context.plan.kv.page_bytes);
+                                    context.page_in_dram(page, step),
+                                    page.keys_only ? kv.key_bytes : kv.page_bytes);
     }
   });
 }
@@ -133,12 +151,42 @@ void save_rows(const StepContext& context, const Step& step, const VisitState& /
                               static_cast<std::size_t>(step.bytes));
 }
 
-void load_partials(const StepContext& context, const Step& step, const VisitState& /*visit*/) {
-  context.device.copy_from_host(
-      context.streams.of(Resource::h2d),
-      reinterpret_cast<std::byte*>(context.memory.partials_device(step.turn, 0)),
-      reinterpret_cast<const std::byte*>(context.memory.partials_cpu(step.turn, 0)),
-      static_cast<std::size_t>(step.bytes));
+void save_scores(const StepContext& context, const Step& step, const VisitState& visit) {
+  auto& stream = context.streams.of(Resource::d2h);
+  const auto& shape = context.plan.shape;
+  for_splits(visit, step, [&](const SequenceKv& sequence, const VisitEntry&) {
+    const auto tokens = static_cast<std::int64_t>(sequence.pages.size()) * shape.batch.page_tokens;
+    context.device.copy_to_host(
+        stream, as_bytes(context.memory.scores_cpu(step.turn, sequence.split)),
+        as_bytes(context.memory.scores_device(step.turn, sequence.split)),
+        sizeof(float) * static_cast<std::size_t>(shape.spec.heads * tokens));
+  });
+}
+
+void load_partials(const StepContext& context, const Step& step, const VisitState& visit) {
+  auto& stream = context.streams.of(Resource::h2d);
+  const auto& memory = context.memory;
+  const auto& plan = context.plan;
+  const auto& kv = visit.kv(step);
+  if (kv.partials > 0) {
+    context.device.copy_from_host(
+        stream, as_bytes(memory.partials_device(step.turn, 0)),
+        as_bytes(memory.partials_cpu(step.turn, 0)),
+        sizeof(float) * static_cast<std::size_t>(kv.partials * plan.kv.partial_floats));
+  }
+  if (kv.splits > 0) {
+    context.device.copy_from_host(stream, as_bytes(memory.selection_device(step.turn, 0)),
+                                  as_bytes(memory.selection_cpu(step.turn, 0)),
+                                  static_cast<std::size_t>(kv.splits) * selection_bytes(plan));
+  }
+  for_splits(visit, step, [&](const SequenceKv& sequence, const VisitEntry& entry) {
+    if (!sequence.cpu_attends) {
+      context.device.copy_from_host(
+          stream, memory.values_device(step.turn, sequence.split),
+          memory.values_cpu(step.turn, sequence.split),
+          static_cast<std::size_t>(selected_value_bytes(plan.shape, entry.first_position)));
+    }
+  });
 }
 
 }  // namespace stagecoach::stage::transfer_steps

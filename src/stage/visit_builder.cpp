@@ -6,6 +6,7 @@
 #include "base/aligned_memory.hpp"
 #include "base/error.hpp"
 #include "stage/decoder_layer.hpp"
+#include "stage/memory_areas.hpp"
 
 namespace stagecoach::stage {
 namespace {
@@ -98,6 +99,11 @@ VisitBuilder::VisitBuilder(Scheduler& scheduler, const Visit& visit)
 VisitSchedule VisitBuilder::build() {
   schedule_.ring = static_cast<std::int32_t>(scheduler_.visits_++ % kHiddenRing);
   schedule_.batches = cut_into_batches(visit_.entries, plan_.shape.batch.gpu_batch_size);
+  schedule_.widens =
+      plan_.weights.wide_bytes > 0 &&
+      std::any_of(schedule_.batches.begin(), schedule_.batches.end(), [&](const auto& batch) {
+        return batch.num_rows > plan_.weights.packed_product_rows;
+      });
   take_pages();
   make_slots();
   start_visit();
@@ -118,15 +124,15 @@ VisitSchedule VisitBuilder::build() {
 void VisitBuilder::take_pages() {
   scheduler_.release(visit_);
   for (const auto& batch : schedule_.batches) {
-    std::vector<std::vector<offload::PageUse>> uses;
-    std::vector<std::int64_t> rows;
+    std::vector<EntryPages> entries;
     for (auto i = batch.first_entry; i < batch.first_entry + batch.num_entries; ++i) {
       const auto& entry = visit_.entries[static_cast<std::size_t>(i)];
-      rows.push_back(static_cast<std::int64_t>(entry.tokens.size()));
-      uses.push_back(scheduler_.pages_.extend(scheduler_.place_of(visit_.block, entry.slot),
-                                              entry.first_position, rows.back()));
+      const auto rows = static_cast<std::int64_t>(entry.tokens.size());
+      entries.push_back({scheduler_.pages_.extend(scheduler_.place_of(visit_.block, entry.slot),
+                                                  entry.first_position, rows),
+                         rows, entry.sparse});
     }
-    schedule_.kv.push_back(place_pages(uses, rows, plan_.cpu_attention, plan_.direct));
+    schedule_.kv.push_back(place_pages(entries, plan_.cpu_attention, plan_.direct));
   }
 }
 
@@ -231,7 +237,7 @@ void VisitBuilder::run_slot_as_flexgen(std::size_t index) {
   }
   const auto store_last = [&] {
     if (unstored_) {
-      if (has_attention(*unstored_) && kv(*unstored_).attended_by_cpu == 0) {
+      if (has_attention(*unstored_) && !kv(*unstored_).asks_cpu()) {
         store_rows(*unstored_);
       }
       store_hidden(*unstored_);
@@ -329,10 +335,11 @@ void VisitBuilder::load_pages(const Slot& slot) {
     }
     add(std::move(step));
   }
-  if (pages.loads > 0) {
+  if (pages.loads + pages.key_loads > 0) {
     auto step = make(StepKind::load_kv, Resource::h2d, slot);
-    step.bytes = pages.loads * page_bytes;
-    const auto loaded = [](const PagePlace& page) { return page.staged >= 0 && page.use.has_old; };
+    step.bytes =
+        pages.loads * page_bytes + pages.key_loads * static_cast<std::int64_t>(plan_.kv.key_bytes);
+    const auto loaded = [&](const PagePlace& page) { return page.loaded(plan_.direct); };
     add_page_refs(step.reads, slot, BufferKind::kv_cpu, loaded);
     add_page_refs(step.reads, slot, BufferKind::kv_open, loaded);
     if (pages.cpu_staged > 0) {
@@ -358,12 +365,34 @@ void VisitBuilder::front(const Slot& slot) {
   read_weight_buffers(step, slot);
   step.writes.push_back({BufferKind::workspace, slot.turn % plan_.workspaces});
   add(std::move(step));
-  if (plan_.schedule != ScheduleKind::flexgen || kv(slot).attended_by_cpu > 0) {
+  if (kv(slot).splits > 0) {
+    score_pages(slot);
+  }
+  if (plan_.schedule != ScheduleKind::flexgen || kv(slot).asks_cpu()) {
     store_rows(slot);
   }
-  if (kv(slot).attended_by_cpu > 0) {
+  if (kv(slot).asks_cpu()) {
     attend_on_cpu(slot);
   }
+}
+
+/// Scores of the pages that the device has. Selecting needs those of all pages, the newest tokens'
+/// among them.
+void VisitBuilder::score_pages(const Slot& slot) {
+  auto score = make(StepKind::score_kv, Resource::compute, slot);
+  score.reads.push_back({BufferKind::workspace, slot.turn % plan_.workspaces});
+  if (kv(slot).staged > 0) {
+    score.reads.push_back({BufferKind::kv_staging, slot.turn, 1});
+    score.writes.push_back({BufferKind::kv_staging, slot.turn, 0});
+  }
+  score.writes.push_back({BufferKind::kv_device});
+  score.writes.push_back({BufferKind::scores_device, slot.turn});
+  add(std::move(score));
+  auto save = make(StepKind::save_scores, Resource::d2h, slot);
+  save.bytes = score_bytes(slot);
+  save.reads.push_back({BufferKind::scores_device, slot.turn});
+  save.writes.push_back({BufferKind::scores_cpu, slot.turn});
+  add(std::move(save));
 }
 
 void VisitBuilder::store_rows(const Slot& slot) {
@@ -411,8 +440,13 @@ void VisitBuilder::attend_on_cpu(const Slot& slot) {
   step.bytes = pages.attended_by_cpu * static_cast<std::int64_t>(plan_.kv.page_bytes);
   step.flops =
       attention_flops(plan_.shape.spec, pages.attended_by_cpu * plan_.shape.batch.page_tokens);
-  const auto attended = [](const PagePlace& page) { return page.partial >= 0; };
-  step.reads.push_back({BufferKind::rows_cpu, slot.turn});
+  const auto attended = [](const PagePlace& page) { return page.partial >= 0 || page.keys_only; };
+  if (pages.attended_by_cpu > 0) {
+    step.reads.push_back({BufferKind::rows_cpu, slot.turn});
+  }
+  if (pages.splits > 0) {
+    step.writes.push_back({BufferKind::scores_cpu, slot.turn});
+  }
   add_page_refs(step.reads, slot, BufferKind::kv_cpu, attended);
   add_page_refs(step.reads, slot, BufferKind::kv_open, attended);
   if (pages.passing > 0) {
@@ -424,7 +458,7 @@ void VisitBuilder::attend_on_cpu(const Slot& slot) {
   step.writes.push_back({BufferKind::partials_cpu, slot.turn});
   add(std::move(step));
   auto load = make(StepKind::load_partials, Resource::h2d, slot);
-  load.bytes = pages.partials * plan_.kv.partial_floats * static_cast<std::int64_t>(sizeof(float));
+  load.bytes = exchange_bytes(slot);
   load.reads.push_back({BufferKind::partials_cpu, slot.turn});
   load.writes.push_back({BufferKind::partials_device, slot.turn});
   add(std::move(load));
@@ -440,8 +474,11 @@ void VisitBuilder::back(const Slot& slot) {
       step.reads.push_back({BufferKind::kv_staging, slot.turn, 1});
       step.writes.push_back({BufferKind::kv_staging, slot.turn, 0});
     }
-    if (kv(slot).partials > 0) {
+    if (kv(slot).asks_cpu()) {
       step.reads.push_back({BufferKind::partials_device, slot.turn});
+    }
+    if (kv(slot).splits > 0) {
+      step.reads.push_back({BufferKind::scores_device, slot.turn});
     }
     step.writes.push_back({BufferKind::kv_device});
     step.writes.push_back(workspace);
@@ -479,13 +516,28 @@ void VisitBuilder::head(const Slot& slot) {
 
 /// Nothing of a unit may be computed before its loads have been scheduled.
 void VisitBuilder::begin_unit(const Slot& slot) {
-  if (plan_.weights.buffers == 0 || !slot.first_of_unit) {
+  if (!slot.first_of_unit) {
     return;
   }
-  const auto number = unit_number(slot);
-  for (; scheduler_.units_loaded_ <= number; ++scheduler_.units_loaded_) {
-    load_unit(scheduler_.units_loaded_, 0, 1);
+  if (plan_.weights.buffers > 0) {
+    const auto number = unit_number(slot);
+    for (; scheduler_.units_loaded_ <= number; ++scheduler_.units_loaded_) {
+      load_unit(scheduler_.units_loaded_, 0, 1);
+    }
   }
+  if (schedule_.widens) {
+    widen_weights(slot);
+  }
+}
+
+/// Once for all GPU batches of the visit.
+void VisitBuilder::widen_weights(const Slot& slot) {
+  auto step = make(StepKind::widen_weights, Resource::compute, slot);
+  step.gpu_batch = -1;
+  step.rows = 0;
+  read_packed_weights(step, slot);
+  step.writes.push_back({BufferKind::wide_weights});
+  add(std::move(step));
 }
 
 /// Schedules part `piece` of `pieces` of the unit that is as far ahead as there are buffers: its
@@ -559,8 +611,8 @@ void VisitBuilder::read_weights(Step step, ByteRange range) {
 /// Waiting for the next layer's weights early would hold back what frees a buffer for the layer
 /// after it.
 bool VisitBuilder::may_start_early(const Slot& slot, const Slot& next) const {
-  return has_attention(slot) && kv(slot).attended_by_cpu > 0 && next.batch != slot.batch &&
-         (!next.first_of_unit || plan_.weights.buffers == 0);
+  return has_attention(slot) && kv(slot).asks_cpu() && next.batch != slot.batch &&
+         (!next.first_of_unit || (plan_.weights.buffers == 0 && !schedule_.widens));
 }
 
 std::int64_t VisitBuilder::unit_number(const Slot& slot) const {
@@ -660,6 +712,14 @@ void VisitBuilder::add_page_refs(std::vector<BufferRef>& refs, const Slot& slot,
 }
 
 void VisitBuilder::read_weight_buffers(Step& step, const Slot& slot) const {
+  if (schedule_.widens) {
+    step.reads.push_back({BufferKind::wide_weights});
+  }
+  // Norms and biases are never widened.
+  read_packed_weights(step, slot);
+}
+
+void VisitBuilder::read_packed_weights(Step& step, const Slot& slot) const {
   const auto& weights = plan_.weights;
   if (weights.buffers == 0 || weights.streamed(slot.unit).empty()) {
     return;
@@ -667,6 +727,32 @@ void VisitBuilder::read_weight_buffers(Step& step, const Slot& slot) const {
   const Parts all{0, kWeightParts};
   add_weight_refs(step.reads, step.buffer, weights.from_cpu(slot.unit), all, false);
   add_weight_refs(step.reads, step.buffer, weights.from_disk(slot.unit), all, true);
+}
+
+std::int64_t VisitBuilder::score_bytes(const Slot& slot) const {
+  const auto& batch = plan_.shape.batch;
+  std::int64_t tokens = 0;
+  for (const auto& sequence : kv(slot).sequences) {
+    if (sequence.split >= 0) {
+      tokens += static_cast<std::int64_t>(sequence.pages.size()) * batch.page_tokens;
+    }
+  }
+  return tokens * plan_.shape.spec.heads * static_cast<std::int64_t>(sizeof(float));
+}
+
+/// Partial results, and what split sequences select.
+std::int64_t VisitBuilder::exchange_bytes(const Slot& slot) const {
+  const auto& spec = plan_.shape.spec;
+  const auto& pages = kv(slot);
+  auto bytes = pages.partials * plan_.kv.partial_floats * static_cast<std::int64_t>(sizeof(float)) +
+               pages.splits * static_cast<std::int64_t>(selection_bytes(plan_));
+  for (std::size_t i = 0; i < pages.sequences.size(); ++i) {
+    if (pages.sequences[i].split >= 0 && !pages.sequences[i].cpu_attends) {
+      const auto entry = static_cast<std::size_t>(batch(slot).first_entry) + i;
+      bytes += selected_value_bytes(plan_.shape, visit_.entries[entry].first_position);
+    }
+  }
+  return bytes;
 }
 
 Step VisitBuilder::make(StepKind kind, Resource resource, const Slot& slot) const {

@@ -47,11 +47,13 @@ class VisitBuilder {
   void front(const Slot& slot);
   void back(const Slot& slot);
   void store_rows(const Slot& slot);
+  void score_pages(const Slot& slot);
   void attend_on_cpu(const Slot& slot);
   void store_hidden(const Slot& slot);
   void head(const Slot& slot);
 
   void begin_unit(const Slot& slot);
+  void widen_weights(const Slot& slot);
   void stream_weights(const Slot& slot, std::size_t piece, std::size_t pieces);
   void load_unit(std::int64_t number, std::size_t piece, std::size_t pieces);
   void read_weights(Step step, offload::ByteRange range);
@@ -78,6 +80,9 @@ class VisitBuilder {
   void add_page_refs(std::vector<BufferRef>& refs, const Slot& slot, BufferKind kind,
                      const std::function<bool(const PagePlace&)>& wanted) const;
   void read_weight_buffers(Step& step, const Slot& slot) const;
+  void read_packed_weights(Step& step, const Slot& slot) const;
+  [[nodiscard]] std::int64_t exchange_bytes(const Slot& slot) const;
+  [[nodiscard]] std::int64_t score_bytes(const Slot& slot) const;
   [[nodiscard]] Step make(StepKind kind, Resource resource, const Slot& slot) const;
   void add(Step step);
 

@@ -24,6 +24,9 @@ namespace {
 // Rows that one call of a row kernel is worth waking a worker for.
 constexpr std::int64_t kRowsAtOnce = 4;
 
+// What a GPU would answer.
+constexpr std::int64_t kRowsLikeGpu = 8;
+
 void check_linear(const LinearArgs& args) {
   STAGECOACH_CHECK(args.rows >= 0 && args.in_features > 0 && args.out_features > 0,
                    "a product of {} rows, {} in and {} out", args.rows, args.in_features,
@@ -126,8 +129,10 @@ class HostDevice final : public Device {
   void layer_norm(Stream& stream, LayerNormArgs args) override;
   void linear(Stream& stream, LinearArgs args) override;
   void widen(Stream& stream, WidenArgs args) override;
-  // Products widen panels in the cache in any case.
-  [[nodiscard]] bool wants_wide_weights() const override { return !host_addressable_; }
+  // Products of many rows widen panels in the cache, whatever the weights are.
+  [[nodiscard]] std::int64_t packed_product_rows() const override {
+    return host_addressable_ ? std::numeric_limits<std::int64_t>::max() : kRowsLikeGpu;
+  }
   void store_kv(Stream& stream, AttentionArgs args) override;
   void attention(Stream& stream, AttentionArgs args) override;
   void attention_partials(Stream& stream, AttentionArgs args) override;

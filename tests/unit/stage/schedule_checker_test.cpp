@@ -25,12 +25,14 @@ struct Case {
   Switch cpu_attention = Switch::automatic;
   std::int64_t weight_buffers = 2;
   std::int64_t layers = 4;
+  bool compressed = false;  ///< packed weights, widened, and sparse attention
 };
 
 std::string name(const Case& c) {
-  return fmt::format("{} {} stages {} direct {} attention {} buffers {}", format_percent(c.percent),
-                     to_string(c.schedule), c.stages, c.direct, static_cast<int>(c.cpu_attention),
-                     c.weight_buffers);
+  return fmt::format("{} {} stages {} direct {} attention {} buffers {}{}",
+                     format_percent(c.percent), to_string(c.schedule), c.stages, c.direct,
+                     static_cast<int>(c.cpu_attention), c.weight_buffers,
+                     c.compressed ? ", compressed" : "");
 }
 
 /// All steps of each stage over a job of mixed lengths with early refills.
@@ -43,7 +45,14 @@ std::vector<std::vector<Step>> steps_of(const Case& c) {
     shape.admission = Admission::whole;
     shape.longest_prompt = 40;
   }
+  model::WeightFormat weights;
+  if (c.compressed) {
+    shape.kv_format = device::KvType::int4;
+    shape.attention_sparsity = 0.2;
+    weights.layers.packing = Packing::int4;
+  }
   Policy policy;
+  policy.widen_weights = Switch::on;
   policy.percent = c.percent;
   policy.cpu_attention = c.cpu_attention;
   const auto run = testing::run_virtual_pipeline(
@@ -53,7 +62,8 @@ std::vector<std::vector<Step>> steps_of(const Case& c) {
        .page_capacity = 24,
        .policy = policy,
        .options = {c.schedule, true, c.direct},
-       .weight_buffers = c.weight_buffers},
+       .weight_buffers = c.weight_buffers,
+       .weights = weights},
       {3, 19, 1, 40, 5, 2, 38, 1, 1, 20}, {2, 18, 6, 13, 3, 1, 14, 4, 19, 2},
       {.work = [](const Step&) { return 1.0; }, .wire = 0.5, .token_return = 0.5});
   std::vector<std::vector<Step>> steps;
@@ -75,11 +85,13 @@ TEST(ScheduleChecker, FindsNoFaultInAnySchedule) {
       for (const int stages : {1, 2, 3}) {
         for (const bool direct : {true, false}) {
           for (const auto attention : {Switch::off, Switch::on}) {
-            const Case c{percent, schedule, stages, direct, attention, 1 + stages};
-            SCOPED_TRACE(name(c));
-            for (const auto& steps : steps_of(c)) {
-              EXPECT_GT(steps.size(), 50u);
-              ASSERT_THAT(check_schedule(steps), IsEmpty());
+            for (const bool compressed : {false, true}) {
+              const Case c{percent, schedule, stages, direct, attention, 1 + stages, 4, compressed};
+              SCOPED_TRACE(name(c));
+              for (const auto& steps : steps_of(c)) {
+                EXPECT_GT(steps.size(), 50u);
+                ASSERT_THAT(check_schedule(steps), IsEmpty());
+              }
             }
           }
         }
@@ -179,10 +191,12 @@ TEST(ScheduleChecker, MissesEveryWaitThatIsTakenAway) {
       for (const int stages : {1, 3}) {
         for (const bool direct : {true, false}) {
           for (const auto attention : {Switch::off, Switch::on}) {
-            const Case c{percent, schedule, stages, direct, attention, 1 + stages};
-            SCOPED_TRACE(name(c));
-            for (const auto& steps : steps_of(c)) {
-              expect_every_wait_to_be_missed(steps, tried);
+            for (const bool compressed : {false, true}) {
+              const Case c{percent, schedule, stages, direct, attention, 1 + stages, 4, compressed};
+              SCOPED_TRACE(name(c));
+              for (const auto& steps : steps_of(c)) {
+                expect_every_wait_to_be_missed(steps, tried);
+              }
             }
           }
         }
@@ -192,6 +206,34 @@ TEST(ScheduleChecker, MissesEveryWaitThatIsTakenAway) {
   const auto found =
       std::count_if(tried.begin(), tried.end(), [](const auto& kind) { return kind.second > 0; });
   EXPECT_GT(found, 45) << "kinds of dependencies";
+}
+
+TEST(ScheduleChecker, ProductsFindTheirOwnUnitWidened) {
+  std::int64_t products = 0;
+  for (const auto& percent : kMixes) {
+    for (const auto schedule :
+         {ScheduleKind::rolling, ScheduleKind::zigzag, ScheduleKind::row, ScheduleKind::flexgen}) {
+      for (const auto attention : {Switch::off, Switch::on}) {
+        const Case c{percent, schedule, 2, true, attention, 2, 4, true};
+        SCOPED_TRACE(name(c));
+        for (const auto& steps : steps_of(c)) {
+          Step widened;
+          for (const auto& step : steps) {
+            if (step.kind == StepKind::widen_weights) {
+              widened = step;
+            } else if (step.kind == StepKind::attention_in ||
+                       step.kind == StepKind::attention_out || step.kind == StepKind::mlp) {
+              ++products;
+              ASSERT_EQ(step.id.visit, widened.id.visit);
+              ASSERT_EQ(step.layer, widened.layer);
+              ASSERT_EQ(step.unit, widened.unit);
+            }
+          }
+        }
+      }
+    }
+  }
+  EXPECT_GT(products, 10000);
 }
 
 TEST(ScheduleChecker, NamesAnUnorderedPair) {

@@ -36,18 +36,25 @@ struct StageSetting {
   bool direct = true;
   Switch cpu_attention = Switch::automatic;
   std::int64_t weight_buffers = 2;
+  Packing weights = Packing::none;
+  std::int64_t packed_product_rows = 0;
+  double attention_sparsity = 1;
 };
 
 Scheduler scheduler(const StageSetting& setup) {
   StageShape shape{.spec = testing::small_spec(setup.layers),
                    .contents = partition_layers(setup.layers, setup.stages,
                                                 {})[static_cast<std::size_t>(setup.stage)],
-                   .batch = {.gpu_batch_size = setup.gpu_batch_size, .num_gpu_batches = 2}};
+                   .batch = {.gpu_batch_size = setup.gpu_batch_size,
+                             .num_gpu_batches = 2,
+                             .attention_sparsity = setup.attention_sparsity},
+                   .weights = {.layers = {.packing = setup.weights}}};
   Policy policy;
   policy.percent = setup.percent;
   policy.cpu_attention = setup.cpu_attention;
-  return Scheduler(
-      make_plan(shape, policy, {setup.schedule, true, setup.direct}, 4, 40, setup.weight_buffers));
+  return Scheduler(make_plan(shape, policy,
+                             {setup.schedule, true, setup.direct, setup.packed_product_rows}, 4, 40,
+                             setup.weight_buffers));
 }
 
 std::vector<std::string> names(const std::vector<Step>& steps) {
@@ -210,7 +217,8 @@ TEST(Scheduler, PagesOfTheNextBatchLoadBeforeThisOneIsComputed) {
   EXPECT_LT(index_of(schedule, "load_kv 0/1"), index_of(schedule, "attention 0/0"));
   EXPECT_LT(index_of(schedule, "load_kv 1/0"), index_of(schedule, "attention 0/1"));
   const auto& load = schedule.steps[index_of(schedule, "load_kv 1/0")];
-  EXPECT_EQ(load.bytes, 2 * static_cast<std::int64_t>(kv_page_bytes(scheduler({}).plan().shape)));
+  EXPECT_EQ(load.bytes,
+            2 * static_cast<std::int64_t>(kv_page_bytes(scheduler({}).plan().shape, false)));
   EXPECT_THAT(load.waits, Not(Contains(schedule.steps[index_of(schedule, "mlp 0/1")].id)));
 }
 
@@ -236,6 +244,75 @@ TEST(Scheduler, ADiskPageIsWrittenOnceWhenItIsFull) {
   }
   // 20 tokens, then 29 more: three full pages of 16.
   EXPECT_EQ(pages_written, 3);
+}
+
+/// decode() with sequences whose rows keep a share of the positions.
+VisitSchedule sparse_schedule(Scheduler& made) {
+  Visit prefill;
+  prefill.entries = {entry(0, 24), entry(2, 24)};
+  (void)made.next(prefill);
+  auto visit = decode(1);
+  for (auto& entry : visit.entries) {
+    entry.sparse = true;
+  }
+  return made.next(visit);
+}
+
+TEST(Scheduler, SplitSequencesSelectByTheScoresOfAllPages) {
+  auto made = scheduler({.percent = {100, 0, 50, 50, 100, 0},
+                         .cpu_attention = Switch::off,
+                         .attention_sparsity = 0.25});
+  const auto schedule = sparse_schedule(made);
+  EXPECT_LT(index_of(schedule, "attention_in 0/0"), index_of(schedule, "score_kv 0/0"));
+  EXPECT_LT(index_of(schedule, "attend_cpu 0/0"), index_of(schedule, "attention_in 0/1"))
+      << "the next batch is computed while the CPU selects";
+  const auto& attend = schedule.steps[index_of(schedule, "attend_cpu 0/0")];
+  EXPECT_THAT(attend.waits, Contains(schedule.steps[index_of(schedule, "save_scores 0/0")].id));
+}
+
+TEST(Scheduler, OfSplitSequencesKeysAndSelectedValuesMove) {
+  auto made = scheduler({.percent = {100, 0, 0, 100, 100, 0},
+                         .cpu_attention = Switch::off,
+                         .attention_sparsity = 0.25});
+  const auto dense =
+      decode_schedule({.percent = {100, 0, 0, 100, 100, 0}, .cpu_attention = Switch::off});
+  const auto sparse = sparse_schedule(made);
+  const auto keys = sparse.steps[index_of(sparse, "load_kv 0/0")].bytes;
+  EXPECT_EQ(2 * keys, dense.steps[index_of(dense, "load_kv 0/0")].bytes);
+  // Four heads: each a selection, and six of 24 positions with 16 values of two bytes.
+  EXPECT_EQ(sparse.steps[index_of(sparse, "load_partials 0/0")].bytes, 4 * 8 + 4 * 6 * (4 + 32));
+}
+
+TEST(Scheduler, PromptsAreNotSplit) {
+  auto made = scheduler({.percent = {100, 0, 0, 100, 100, 0},
+                         .cpu_attention = Switch::off,
+                         .attention_sparsity = 0.25});
+  Visit prefill;
+  prefill.entries = {entry(0, 24), entry(2, 1)};
+  EXPECT_THAT(of_kind(made.next(prefill), StepKind::score_kv), IsEmpty());
+}
+
+TEST(Scheduler, PackedWeightsAreWidenedOnceAVisitForAllBatches) {
+  for (const Percent percent : {Percent{}, Percent{50, 25, 100, 0, 100, 0}}) {
+    const auto schedule = decode_schedule({.percent = percent, .weights = Packing::int4});
+    EXPECT_EQ(of_kind(schedule, StepKind::mlp).size(), 4u) << "two layers of two batches";
+    const auto widened = of_kind(schedule, StepKind::widen_weights);
+    ASSERT_EQ(widened.size(), 2u) << "one a layer";
+    EXPECT_EQ(widened[0].resource, Resource::compute);
+    const bool streamed = percent.weights_device < 100;
+    EXPECT_EQ(widened[0].reads.size(), streamed ? 32u : 0u);
+  }
+}
+
+TEST(Scheduler, FewRowsReadPackedWeightsAsTheyLie) {
+  const StageSetting setting{.weights = Packing::int4, .packed_product_rows = 2};
+  EXPECT_THAT(of_kind(decode_schedule(setting), StepKind::widen_weights), IsEmpty())
+      << "a row a batch";
+  auto made = scheduler(setting);
+  Visit prompt;
+  prompt.entries = {entry(0, 3)};
+  EXPECT_EQ(of_kind(made.next(prompt), StepKind::widen_weights).size(), 2u);
+  EXPECT_THAT(of_kind(decode_schedule({}), StepKind::widen_weights), IsEmpty()) << "not packed";
 }
 
 TEST(Scheduler, CpuAttentionRunsBesideTheNextBatch) {

@@ -160,11 +160,11 @@ TEST(KvPlan, BuffersAreNoLargerThanWhatIsOffTheDevice) {
 
 TEST(KvPlan, APageIsWholeDiskPages) {
   auto shape = shape_of(kBatch);
-  EXPECT_EQ(kv_page_bytes(shape), 4096u);  // K and V, 16 tokens, 64 numbers of two bytes
+  EXPECT_EQ(kv_page_bytes(shape, true), 4096u);  // K and V, 16 tokens, 64 numbers of two bytes
   shape.batch.kv_format = device::KvType::f32;
-  EXPECT_EQ(kv_page_bytes(shape), 8192u);
+  EXPECT_EQ(kv_page_bytes(shape, true), 8192u);
   shape.spec.head_dim = 9;
-  EXPECT_EQ(kv_page_bytes(shape), 8192u);  // 4608, rounded up
+  EXPECT_EQ(kv_page_bytes(shape, true), 8192u);  // 4608, rounded up
 }
 
 TEST(HiddenPlan, BatchesLieOnTheDeviceThenTheCpuThenDisk) {

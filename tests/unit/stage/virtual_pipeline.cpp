@@ -93,10 +93,10 @@ class Pipeline {
  public:
   Pipeline(const VirtualStages& stages, std::int64_t longest_pages, const VirtualCosts& costs) {
     for (const auto& contents : stage::partition_layers(stages.spec.layers, stages.stages, {})) {
-      clocks_.emplace_back(
-          stage::make_plan({stages.spec, contents, stages.shape}, stages.policy, stages.options,
-                           longest_pages, stages.page_capacity, stages.weight_buffers),
-          costs);
+      clocks_.emplace_back(stage::make_plan({stages.spec, contents, stages.shape, stages.weights},
+                                            stages.policy, stages.options, longest_pages,
+                                            stages.page_capacity, stages.weight_buffers),
+                           costs);
     }
   }
 

@@ -43,6 +43,7 @@ struct VirtualStages {
   stage::Policy policy{};
   stage::PlanOptions options{};
   std::int64_t weight_buffers = 2;
+  model::WeightFormat weights{};
 };
 
 struct VirtualRun {
