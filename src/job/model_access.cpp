@@ -9,8 +9,10 @@ namespace stagecoach::job {
 namespace {
 
 std::unique_ptr<offload::WeightSource> packed_if_wanted(
-    std::unique_ptr<offload::WeightSource> source, const model::WeightFormat& format) {
-  return format.packed() ? offload::make_packing_source(std::move(source)) : std::move(source);
+    std::unique_ptr<offload::WeightSource> source, const ModelAccess& access) {
+  return access.format.packed()
+             ? offload::make_packing_source(std::move(source), access.spec, access.format)
+             : std::move(source);
 }
 
 ModelAccess open_weights(const JobConfig& config) {
@@ -19,8 +21,7 @@ ModelAccess open_weights(const JobConfig& config) {
     access.spec = config.dummy_spec;
     access.digest = mix_bits(*config.dummy_seed) ^ hash_string(model::spec_to_json(access.spec));
     access.format = choose_format(config.compression, {});
-    access.weights =
-        packed_if_wanted(offload::make_dummy_source(*config.dummy_seed), access.format);
+    access.weights = packed_if_wanted(offload::make_dummy_source(*config.dummy_seed), access);
     return access;
   }
   auto index = model::read_store_index(config.model_path);
@@ -31,7 +32,7 @@ ModelAccess open_weights(const JobConfig& config) {
   access.digest = index.digest();
   auto source = offload::open_store_source(std::move(index));
   access.weights =
-      stored.packed() ? std::move(source) : packed_if_wanted(std::move(source), access.format);
+      stored.packed() ? std::move(source) : packed_if_wanted(std::move(source), access);
   return access;
 }
 

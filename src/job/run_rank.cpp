@@ -79,7 +79,7 @@ class Rank {
   [[nodiscard]] RunTotals coordinate(stage::Engine& engine);
   void follow(stage::Engine& engine);
   [[nodiscard]] StageReport report(const stage::Engine& engine) const;
-  void show(const StageReport& report, const stage::EngineTotals& totals) const;
+  void show(const StageReport& report) const;
 
   JobConfig config_;
   comm::Transport& transport_;
@@ -220,18 +220,20 @@ RunReport Rank::run() {
     throw;
   }
   run.stages = {report(*engine)};
-  show(run.stages.front(), engine->totals());
+  show(run.stages.front());
   return run;
 }
 
 StageReport Rank::report(const stage::Engine& engine) const {
   return {.memory = setup_->memory(),
+          .totals = engine.totals(),
           .peak_bytes = setup_->peak_bytes(),
           .live_pages = engine.pages().live().total(),
           .open_pages = engine.pages().open_pages()};
 }
 
-void Rank::show(const StageReport& report, const stage::EngineTotals& totals) const {
+void Rank::show(const StageReport& report) const {
+  const auto& totals = report.totals;
   const auto bytes_of = [&](stage::Resource resource) {
     return totals.bytes[static_cast<std::size_t>(resource)];
   };

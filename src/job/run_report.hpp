@@ -5,6 +5,7 @@
 
 #include "job/progress.hpp"
 #include "offload/tier.hpp"
+#include "stage/engine.hpp"
 #include "stage/memory_report.hpp"
 
 namespace stagecoach::job {
@@ -12,6 +13,7 @@ namespace stagecoach::job {
 /// What one stage took, and what it still holds at the end of a run.
 struct StageReport {
   stage::MemoryReport memory;      ///< as planned, with the budgets
+  stage::EngineTotals totals;      ///< what was moved
   offload::TierCounts peak_bytes;  ///< taken of each tier at once, at most
   std::int64_t live_pages = 0;     ///< KV pages a layer that were not given back
   std::int64_t open_pages = 0;     ///< places of disk pages being filled, likewise

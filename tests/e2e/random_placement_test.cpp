@@ -86,6 +86,7 @@ stage::Policy draw_policy(Draw& draw, Room room, const std::string& folder) {
   policy.offload_dir = folder;
   policy.cpu_attention = draw.one_of({Switch::off, Switch::on, Switch::automatic});
   policy.pin_weights = draw.one_of({Switch::off, Switch::automatic, Switch::automatic, Switch::on});
+  policy.widen_weights = draw.one_of({Switch::off, Switch::on, Switch::automatic});
   policy.weight_buffers = draw.one_of<std::int64_t>({0, 0, 0, 1, 2, 3, 5});
   const auto budget = [&](std::int64_t most) {
     switch (room) {
@@ -101,6 +102,32 @@ stage::Policy draw_policy(Draw& draw, Room room, const std::string& folder) {
   policy.cpu_mem_bytes = budget(96);
   policy.disk_mem_bytes = budget(24);
   return policy;
+}
+
+/// What decides a job's results beside its requests.
+struct Kind {
+  std::int64_t page_tokens = 16;
+  device::KvFormat kv_format{};
+  model::WeightFormat weights{};
+  double sparsity = 1;
+
+  [[nodiscard]] std::string name() const {
+    return fmt::format("pages of {}, cache {} by {}, weights {}, sparsity {}", page_tokens,
+                       static_cast<int>(kv_format.type), kv_format.group, describe(weights),
+                       sparsity);
+  }
+};
+
+Kind draw_kind(Draw& draw) {
+  using device::KvType;
+  Kind kind{.page_tokens = draw.one_of<std::int64_t>({16, 16, 32, 64})};
+  kind.kv_format = draw.one_of({KvType::f16, KvType::f16, KvType::f32, KvType::int4, KvType::int8});
+  if (draw.one_in(3)) {
+    kind.weights.layers.packing = draw.one_of({Packing::int4, Packing::int8});
+    kind.weights.embeddings = draw.one_in(2);
+  }
+  kind.sparsity = draw.one_in(3) ? 0.2 : 1.0;
+  return kind;
 }
 
 std::vector<std::int64_t> draw_partition(Draw& draw, int stages) {
@@ -120,12 +147,16 @@ class RandomPlacement : public ::testing::Test {
     }
   }
 
-  JobConfig resident(std::int64_t page_tokens, device::KvType kv_format) {
+  JobConfig resident(const Kind& kind) {
     auto config = testing::tiny_job(tiny_, "", tiny_.fresh_file("out"));
     config.num_logprobs = 3;
     config.prompt_logprobs = true;
-    config.batch.page_tokens = page_tokens;
-    config.batch.kv_format = kv_format;
+    config.batch.page_tokens = kind.page_tokens;
+    config.batch.kv_format = kind.kv_format;
+    config.batch.attention_sparsity = kind.sparsity;
+    if (kind.weights.packed()) {
+      config.model_path = tiny_.packed_store(kind.weights);
+    }
     return config;
   }
 
@@ -139,12 +170,12 @@ class RandomPlacement : public ::testing::Test {
   }
 
   /// What these requests give with everything resident: one job gives all.
-  Results expected(const JobConfig& like, const std::vector<int>& requests) {
-    auto& all = resident_[{like.batch.page_tokens, like.batch.kv_format.type}];
+  Results expected(const Kind& kind, const std::vector<int>& requests) {
+    auto& all = resident_[kind.name()];
     if (all.empty()) {
       std::vector<int> every(kRequests);
       std::iota(every.begin(), every.end(), 0);
-      const auto config = resident(like.batch.page_tokens, like.batch.kv_format.type);
+      const auto config = resident(kind);
       run(config, every);
       all = testing::read_results(config.output_path);
     }
@@ -158,18 +189,17 @@ class RandomPlacement : public ::testing::Test {
 
   /// Runs the job of one draw; says whether it ran or was refused.
   bool run_draw(std::uint64_t seed, Room room);
-  JobConfig draw_job(Draw& draw, Room room);
+  JobConfig draw_job(Draw& draw, Room room, const Kind& kind);
   std::vector<int> draw_requests(Draw& draw, bool few);
 
   TinyOpt tiny_;
   testing::TempFolder offload_;
   std::vector<std::string> requests_;
-  std::map<std::pair<std::int64_t, device::KvType>, Results> resident_;
+  std::map<std::string, Results> resident_;  ///< by kind
 };
 
-JobConfig RandomPlacement::draw_job(Draw& draw, Room room) {
-  auto config = resident(draw.one_of<std::int64_t>({16, 16, 32, 64}),
-                         draw.one_in(4) ? device::KvType::f32 : device::KvType::f16);
+JobConfig RandomPlacement::draw_job(Draw& draw, Room room, const Kind& kind) {
+  auto config = resident(kind);
   config.stages = static_cast<int>(draw.between(1, 4));
   config.layers_per_stage = draw_partition(draw, config.stages);
   config.threads = static_cast<int>(draw.between(1, 2));
@@ -258,14 +288,15 @@ void expect_within_plan(const job::RunReport& report, const JobConfig& config) {
 
 bool RandomPlacement::run_draw(std::uint64_t seed, Room room) {
   Draw draw(seed);
-  auto config = draw_job(draw, room);
+  const auto kind = draw_kind(draw);
+  auto config = draw_job(draw, room, kind);
   const auto requests = draw_requests(draw, config.test_delay_seed != 0);
   for (int refusals = 0;; ++refusals) {
     SCOPED_TRACE(describe(config, requests));
     try {
       const auto report = run(config, requests);
       testing::expect_same_results(testing::read_results(config.output_path),
-                                   expected(config, requests));
+                                   expected(kind, requests));
       expect_within_plan(report.value(), config);
       return true;
     } catch (const JobRefused& refusal) {

@@ -17,6 +17,15 @@ TinyOpt::TinyOpt() : store_(folder_.file("tiny-opt.h5")) {
   model::convert_checkpoint(tiny_opt_folder(), store_, false, nullptr);
 }
 
+const std::string& TinyOpt::packed_store(const model::WeightFormat& format) {
+  auto& path = packed_stores_[describe(format)];
+  if (path.empty()) {
+    path = folder_.file(fmt::format("packed-{}.h5", packed_stores_.size()));
+    model::convert_checkpoint(tiny_opt_folder(), path, false, nullptr, format);
+  }
+  return path;
+}
+
 std::string TinyOpt::fresh_file(const std::string& stem) {
   return folder_.file(fmt::format("{}-{}.jsonl", stem, ++files_));
 }

@@ -16,6 +16,8 @@ class TinyOpt {
  public:
   TinyOpt();
   [[nodiscard]] const std::string& store() const noexcept { return store_; }
+  /// The same, its weights packed; made when first asked for.
+  [[nodiscard]] const std::string& packed_store(const model::WeightFormat& format);
   [[nodiscard]] const TempFolder& folder() const noexcept { return folder_; }
   /// A file in the folder that did not exist before.
   [[nodiscard]] std::string fresh_file(const std::string& stem);
@@ -23,6 +25,7 @@ class TinyOpt {
  private:
   TempFolder folder_;
   std::string store_;
+  std::map<std::string, std::string> packed_stores_;
   int files_ = 0;
 };
 
