@@ -24,9 +24,10 @@ drop_caches() {
   echo 3 >/proc/sys/vm/drop_caches
 }
 
-# dummy_store FILE SPEC: makes the store unless it is there.
+# dummy_store FILE SPEC OPTIONS...: makes the store unless it is there.
 dummy_store() {
-  [[ -e $1 ]] || "$stagecoach" convert --dummy 1 --spec "$here/configs/models/$2.ini" --to "$1"
+  [[ -e $1 ]] ||
+    "$stagecoach" convert --dummy 1 --spec "$here/configs/models/$2.ini" --to "$1" "${@:3}"
 }
 
 # requests COUNT PROMPT_TOKENS NEW_TOKENS: different prompts of one length.
@@ -53,6 +54,17 @@ in_group() (
   shift
   exec "$@"
 )
+
+# throttled_group FOLDER BYTES_PER_SECOND: sets `group` to a blkio cgroup (version 1; root) in which
+# FOLDER's disk is read no faster.
+throttled_group() {
+  local device
+  group=/sys/fs/cgroup/blkio/stagecoach-bench
+  mkdir "$group"
+  trap 'rmdir -- "$group"; rm -rf -- "$work"' EXIT
+  device=$(lsblk -no MAJ:MIN "$(df --output=source "$1" | tail -n 1)" | tr -d ' ')
+  echo "$device $(numfmt --from=si "$2")" >"$group/blkio.throttle.read_bps_device"
+}
 
 # From a job's log: generated tokens a second; seconds of the job without loading.
 tokens_per_second() { sed -n 's/.* \([0-9.]*\) generated tokens\/s$/\1/p' "$1" | tail -n 1; }

@@ -27,11 +27,7 @@ esac
 
 group=
 if [[ -n $throttle ]]; then
-  group=/sys/fs/cgroup/blkio/stagecoach-bench
-  mkdir "$group"
-  trap 'rmdir -- "$group"; rm -rf -- "$work"' EXIT
-  device=$(lsblk -no MAJ:MIN "$(df --output=source "$folder" | tail -n 1)" | tr -d ' ')
-  echo "$device $(numfmt --from=si "$throttle")" >"$group/blkio.throttle.read_bps_device"
+  throttled_group "$folder" "$throttle"
 fi
 
 # seconds ROWS BATCHES OPTIONS...: of a job of `visits` visits, each of ROWS rows.
