@@ -53,6 +53,9 @@ GroupParams params_of(std::span<const float> values, float highest) {
   if (!finite) {
     return kNotANumber;
   }
+  // Of zeros of both signs, which one a minimum finds depends on their order.
+  smallest += 0.0f;
+  largest += 0.0f;
   const auto minimum = to_half(smallest);
   const auto scale = scale_of(to_float(minimum), (largest - smallest) / highest, highest);
   return is_finite(minimum) && is_finite(scale) ? GroupParams{minimum, scale} : kNotANumber;

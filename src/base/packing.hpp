@@ -58,12 +58,13 @@ constexpr std::int64_t packed_row_bytes(const PackFormat& format, std::int64_t c
 }
 
 /// Quantizes `values`. The minimum is rounded to f16, to nearest even, and so is the scale,
-/// (largest - smallest) / (2^bits - 1) in f32; codes are (value - minimum) / scale by the f16
-/// numbers as stored, in f32, rounded to nearest even and cut to what the bits hold. Where nearest
-/// would do harm: a scale below f16's normal range is rounded up, so that a group's range is
-/// covered; and one whose highest code would mean more than f16 holds, down. All numbers alike:
-/// scale 0. A group with a number that is not finite, or whose minimum or scale is beyond f16, is
-/// NaN throughout: minimum 0x7e00, scale and codes 0.
+/// (largest - smallest) / (2^bits - 1) in f32, where an extreme of -0 counts as +0; codes are
+/// (value - minimum) / scale by the f16 numbers as stored, in f32, rounded to nearest even and cut
+/// to what the bits hold. Where nearest would do harm: a scale below f16's normal range is rounded
+/// up, so that a group's range is covered; and one whose highest code would be rounded to infinity
+/// in f16 is taken a step down. All numbers alike: scale 0. A group with a number that is not
+/// finite, or whose minimum or scale is beyond f16 (before that step), is NaN throughout: minimum
+/// 0x7e00, scale and codes 0.
 /// `params`: pack_groups; `codes`: code_bytes, both of the whole run.
 void pack(const PackFormat& format, std::span<const float> values, GroupParams* params,
           std::byte* codes);
