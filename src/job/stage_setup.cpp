@@ -96,7 +96,7 @@ stage::ScratchBytes StageSetup::scratch_bytes() const {
   const auto scratch = device_->scratch_bytes(scratch_shape());
   return {.device = scratch,
           .cpu = scratch,
-          .loading = offload::StageWeights::staging_bytes(kReaderThreads)};
+          .loading = offload::StageWeights::staging_bytes(*model_.weights, kReaderThreads)};
 }
 
 void StageSetup::plan(const JobDemand& demand) {
@@ -137,9 +137,9 @@ void StageSetup::take_memory() {
 
 void StageSetup::load_weights() {
   const auto& weights = planned_.plan.weights;
-  weights_ = std::make_unique<offload::StageWeights>(shape_.spec, shape_.contents, weights.image,
-                                                     weights.cut, *model_.weights, *device_, *dram_,
-                                                     kReaderThreads, nullptr);
+  weights_ = std::make_unique<offload::StageWeights>(shape_.spec, shape_.contents, shape_.weights,
+                                                     weights.image, weights.cut, *model_.weights,
+                                                     *device_, *dram_, kReaderThreads, nullptr);
   const auto dram = weights_->dram();
   if (weights.pinned) {
     pinned_ = MemoryLock::try_lock(dram);

@@ -29,7 +29,8 @@ MemoryReport report_memory(const StagePlan& plan, const Budgets& budgets,
     }
   };
   add(Tier::device, "weights", StageWeights::device_bytes(contents, cut));
-  add(Tier::device, "tables and head", StageWeights::table_bytes(plan.shape.spec, contents));
+  add(Tier::device, "tables and head",
+      StageWeights::table_bytes(plan.shape.spec, contents, plan.shape.weights));
   add(Tier::device, "device scratch", scratch.device);
   add(Tier::cpu, "weights", StageWeights::cpu_bytes(contents, cut));
   add(Tier::cpu, "scratch", plan.kv.offloaded() ? scratch.cpu : 0);
