@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -13,9 +14,11 @@ namespace stagecoach {
 /// each (group-wise asymmetric quantization, FlexGen section 5).
 enum class Packing { none, int8, int4 };
 
+inline constexpr std::array<std::int64_t, 3> kPackGroups{32, 64, 128};
+
 struct PackFormat {
   Packing packing = Packing::none;
-  std::int64_t group = 64;  ///< numbers of one group: 32, 64 or 128
+  std::int64_t group = 64;  ///< numbers of one group: one of kPackGroups
 
   [[nodiscard]] constexpr bool packed() const { return packing != Packing::none; }
   /// Formats that keep numbers as they are do not differ in their groups.

@@ -1,6 +1,8 @@
 #include "model/convert.hpp"
 
-#include <fmt/core.h>
+#include <fmt/format.h>
+
+#include <algorithm>
 
 #include "base/units.hpp"
 #include "cli/commands.hpp"
@@ -12,10 +14,11 @@ namespace stagecoach::cli {
 namespace {
 
 constexpr const char* kUsage =
-    "usage: stagecoach convert --from FOLDER --to FILE [--overwrite]\n"
-    "       stagecoach convert --dummy SEED --spec INI --to FILE [--overwrite]\n\n"
+    "usage: stagecoach convert --from FOLDER --to FILE [--quantize int4|int8] [--overwrite]\n"
+    "       stagecoach convert --dummy SEED --spec INI --to FILE [--quantize int4|int8] "
+    "[--overwrite]\n\n"
     "Makes a model's weight store, the one file that 'stagecoach run' reads: from a Hugging Face\n"
-    "checkpoint, or with dummy weights of a model description.";
+    "checkpoint, or with dummy weights of a model description. --quantize packs its matrices.";
 
 po::options_description describe() {
   po::options_description described("options");
@@ -28,8 +31,28 @@ po::options_description describe() {
       "make up the weights; the same seed gives the same bytes everywhere");
   add("spec", po::value<std::string>()->value_name("INI"),
       "model description for --dummy, as configs/models/opt-125m.ini");
+  add("quantize", po::value<std::string>()->value_name("PACKING")->default_value("none"),
+      "pack the layers' matrices: int4, int8 or none (f16)");
+  add("quantize-group", po::value<std::int64_t>()->value_name("N")->default_value(64),
+      "numbers that share a minimum and a scale: 32, 64 or 128");
+  add("quantize-embeddings", po::bool_switch(), "pack the token table and the head too");
   add("overwrite", po::bool_switch(), "replace FILE if it exists");
   return described;
+}
+
+model::WeightFormat read_weight_format(const Options& options) {
+  const PackFormat layers{parse_packing(options.text("quantize"), "--quantize"),
+                          options.get<std::int64_t>("quantize-group")};
+  if (std::count(kPackGroups.begin(), kPackGroups.end(), layers.group) == 0) {
+    throw ConfigError(fmt::format("--quantize-group {}: must be one of {}", layers.group,
+                                  fmt::join(kPackGroups, ", ")));
+  }
+  const bool embeddings = options.flag("quantize-embeddings");
+  if (!layers.packed() && (embeddings || options.given("quantize-group"))) {
+    throw ConfigError(
+        "--quantize-group and --quantize-embeddings need --quantize int4 or --quantize int8");
+  }
+  return {layers, embeddings};
 }
 
 model::ConvertReport convert(const Options& options) {
@@ -37,10 +60,11 @@ model::ConvertReport convert(const Options& options) {
   options.exclude("from", "spec");
   const auto& to = options.text("to");
   const bool overwrite = options.flag("overwrite");
+  const auto weights = read_weight_format(options);
   ProgressBar bar("converting");
   const auto progress = [&bar](std::uint64_t done, std::uint64_t total) { bar.show(done, total); };
   if (options.given("from")) {
-    return model::convert_checkpoint(options.text("from"), to, overwrite, progress);
+    return model::convert_checkpoint(options.text("from"), to, overwrite, progress, weights);
   }
   if (!options.given("dummy")) {
     throw ConfigError("convert: give --from FOLDER, or --dummy SEED with --spec INI");
@@ -48,7 +72,7 @@ model::ConvertReport convert(const Options& options) {
   const auto seed = parse_unsigned(options.text("dummy"), "--dummy");
   const auto& path = options.text("spec");
   const auto spec = model::spec_from_settings(read_ini_file(path), path);
-  return model::convert_dummy(spec, seed, to, overwrite, progress);
+  return model::convert_dummy(spec, seed, to, overwrite, progress, weights);
 }
 
 }  // namespace
@@ -62,9 +86,10 @@ int convert_command(const std::vector<std::string>& arguments) {
   for (const auto& warning : report.warnings) {
     fmt::print(stderr, "warning: {}\n", warning);
   }
-  fmt::print("{}: {}, {} layers, {} parameters, {}, made in {}\n", options->text("to"),
+  fmt::print("{}: {}, {} layers, {} parameters{}, {}, made in {}\n", options->text("to"),
              format_bytes(report.size_bytes), report.spec.layers,
              model::parameter_count(report.spec),
+             report.weights.packed() ? " in " + model::describe(report.weights) : "",
              report.has_tokenizer ? "with its tokenizer" : "without a tokenizer",
              format_seconds(report.seconds));
   return 0;

@@ -53,12 +53,13 @@ std::int64_t total_bytes(const std::vector<model::TensorSpec>& tensors) {
 
 void print_tensors(const char* group, const std::vector<model::TensorSpec>& tensors) {
   for (const auto& tensor : tensors) {
-    fmt::print("  {:<11} {:<18} {:<16} {:>12} bytes\n", group, tensor.name,
-               fmt::format("[{}]", fmt::join(tensor.shape, ", ")), tensor.size_bytes());
+    fmt::print("  {:<11} {:<18} {:<16} {:>12} bytes  {}\n", group, tensor.name,
+               fmt::format("[{}]", fmt::join(tensor.shape, ", ")), tensor.size_bytes(),
+               describe(tensor.format));
   }
 }
 
-void print_model(const model::ModelSpec& spec) {
+void print_model(const model::ModelSpec& spec, const model::WeightFormat& weights) {
   print_line("model", spec.name.empty() ? spec.family : spec.name);
   print_line("family", spec.family);
   print_line("parameters", fmt::format("{}", model::parameter_count(spec)));
@@ -68,18 +69,19 @@ void print_model(const model::ModelSpec& spec) {
   print_line("ffn", fmt::format("{}", spec.ffn));
   print_line("vocabulary", fmt::format("{}", spec.vocab));
   print_line("longest sequence", fmt::format("{} tokens", spec.max_positions));
-  print_line("weights", bytes_text(2 * model::parameter_count(spec)));
-  print_line("  a layer", bytes_text(model::layer_bytes(spec)));
-  print_line("  embedding", bytes_text(total_bytes(model::embedding_tensors(spec))));
-  print_line("  head", bytes_text(total_bytes(model::head_tensors(spec))) +
+  print_line("weights", bytes_text(model::weight_bytes(spec, weights)));
+  print_line("  format", model::describe(weights));
+  print_line("  a layer", bytes_text(model::layer_bytes(spec, weights)));
+  print_line("  embedding", bytes_text(total_bytes(model::embedding_tensors(spec, weights))));
+  print_line("  head", bytes_text(total_bytes(model::head_tensors(spec, weights))) +
                            (spec.tied_head ? ", and the embedding's token table" : ""));
   const auto kv_bytes = model::kv_bytes_per_token_and_layer(spec);
   print_line("KV cache a token", bytes_text(spec.layers * kv_bytes));
   print_line("  in one layer", bytes_text(kv_bytes));
-  fmt::print("tensors, f16\n");
-  print_tensors("embedding", model::embedding_tensors(spec));
-  print_tensors("each layer", model::layer_tensors(spec));
-  print_tensors("head", model::head_tensors(spec));
+  fmt::print("tensors\n");
+  print_tensors("embedding", model::embedding_tensors(spec, weights));
+  print_tensors("each layer", model::layer_tensors(spec, weights));
+  print_tensors("head", model::head_tensors(spec, weights));
 }
 
 struct Batch {
@@ -92,7 +94,8 @@ struct Batch {
 };
 
 /// The batch that the user asks about, if any.
-std::optional<Batch> read_batch(const model::ModelSpec& spec, const Options& options) {
+std::optional<Batch> read_batch(const model::ModelSpec& spec, const model::WeightFormat& weights,
+                                const Options& options) {
   if (!options.given("batch") && !options.given("prompt-len") && !options.given("gen-len")) {
     return std::nullopt;
   }
@@ -106,7 +109,7 @@ std::optional<Batch> read_batch(const model::ModelSpec& spec, const Options& opt
         fmt::format("--prompt-len {} and --gen-len {}: the model's longest sequence is {} tokens",
                     batch.prompt_len, batch.gen_len, spec.max_positions));
   }
-  batch.weight_bytes = 2 * model::parameter_count(spec);
+  batch.weight_bytes = model::weight_bytes(spec, weights);
   const auto sequence_bytes = tokens * spec.layers * model::kv_bytes_per_token_and_layer(spec);
   if (__builtin_mul_overflow(batch.sequences, sequence_bytes, &batch.kv_bytes) ||
       __builtin_add_overflow(batch.kv_bytes, batch.weight_bytes, &batch.total_bytes)) {
@@ -124,9 +127,10 @@ void print_batch(const Batch& batch) {
   print_line("  together", bytes_text(batch.total_bytes));
 }
 
-void print_all(const model::ModelSpec& spec, const Options& options) {
-  const auto batch = read_batch(spec, options);
-  print_model(spec);
+void print_all(const model::ModelSpec& spec, const model::WeightFormat& weights,
+               const Options& options) {
+  const auto batch = read_batch(spec, weights, options);
+  print_model(spec, weights);
   if (batch) {
     print_batch(*batch);
   }
@@ -170,7 +174,7 @@ int info_command(const std::vector<std::string>& arguments) {
     }
     const auto& path = options->text("spec");
     const auto spec = model::spec_from_settings(read_ini_file(path), path);
-    print_all(spec, *options);
+    print_all(spec, {}, *options);
     return 0;
   }
   if (!options->given("model")) {
@@ -178,7 +182,7 @@ int info_command(const std::vector<std::string>& arguments) {
   }
   const auto index = model::read_store_index(options->text("model"));
   print_store(index);
-  print_all(index.spec, *options);
+  print_all(index.spec, index.weights, *options);
   if (options->flag("verify")) {
     verify(index);
   }

@@ -186,7 +186,7 @@ Checkpoint::Checkpoint(const std::string& folder)
   }
   const auto files = read_files(folder);
   const auto found = collect(files);
-  for (const auto& [group, tensors] : store_layout(spec_)) {
+  for (const auto& [group, tensors] : store_layout(spec_, {})) {
     for (const auto& tensor : tensors) {
       tensors_.emplace(
           group + "/" + tensor.name,

@@ -140,15 +140,16 @@ std::int64_t layer_bytes(const ModelSpec& spec, const WeightFormat& format) {
   return total_bytes(layer_tensors(spec, format));
 }
 
+std::int64_t weight_bytes(const ModelSpec& spec, const WeightFormat& format) {
+  return spec.layers * layer_bytes(spec, format) + total_bytes(embedding_tensors(spec, format)) +
+         total_bytes(head_tensors(spec, format));
+}
+
 std::int64_t kv_bytes_per_token_and_layer(const ModelSpec& spec) {
   constexpr std::int64_t kHalfBytes = 2;
   return 2 * spec.kv_heads * spec.head_dim * kHalfBytes;
 }
 
-std::int64_t parameter_count(const ModelSpec& spec) {
-  const auto bytes = spec.layers * layer_bytes(spec) + total_bytes(embedding_tensors(spec)) +
-                     total_bytes(head_tensors(spec));
-  return bytes / 2;
-}
+std::int64_t parameter_count(const ModelSpec& spec) { return weight_bytes(spec) / 2; }
 
 }  // namespace stagecoach::model

@@ -84,6 +84,8 @@ std::vector<TensorSpec> embedding_tensors(const ModelSpec& spec, const WeightFor
 std::vector<TensorSpec> head_tensors(const ModelSpec& spec, const WeightFormat& format = {});
 
 std::int64_t layer_bytes(const ModelSpec& spec, const WeightFormat& format = {});
+/// Of the whole model.
+std::int64_t weight_bytes(const ModelSpec& spec, const WeightFormat& format = {});
 /// K and V of one token in one layer, f16.
 std::int64_t kv_bytes_per_token_and_layer(const ModelSpec& spec);
 /// Parameters of the whole model.

@@ -6,17 +6,17 @@ namespace stagecoach::model {
 
 std::string layer_group(std::int64_t layer) { return fmt::format("{}/{:03}", kLayersGroup, layer); }
 
-std::vector<GroupTensors> store_layout(const ModelSpec& spec) {
-  std::vector<GroupTensors> layout{{kEmbeddingGroup, embedding_tensors(spec)}};
+std::vector<GroupTensors> store_layout(const ModelSpec& spec, const WeightFormat& weights) {
+  std::vector<GroupTensors> layout{{kEmbeddingGroup, embedding_tensors(spec, weights)}};
   for (std::int64_t layer = 0; layer < spec.layers; ++layer) {
-    layout.push_back({layer_group(layer), layer_tensors(spec)});
+    layout.push_back({layer_group(layer), layer_tensors(spec, weights)});
   }
-  layout.push_back({kHeadGroup, head_tensors(spec)});
+  layout.push_back({kHeadGroup, head_tensors(spec, weights)});
   return layout;
 }
 
-std::uint64_t weight_bytes(const ModelSpec& spec) {
-  return static_cast<std::uint64_t>(parameter_count(spec)) * 2;
+std::vector<std::int64_t> dataset_shape(const TensorSpec& tensor) {
+  return tensor.format.packed() ? std::vector{tensor.rows(), tensor.row_bytes()} : tensor.shape;
 }
 
 }  // namespace stagecoach::model

@@ -62,10 +62,15 @@ class StoreReader {
 
   StoredTensor tensor(const std::string& name, const TensorSpec& wanted, hid_t half) const {
     const auto dataset = open_dataset(name);
-    check_type(dataset, name, half, "16-bit float");
-    if (shape_of(dataset, name) != wanted.shape) {
+    if (wanted.format.packed()) {
+      check_type(dataset, name, H5T_STD_U8LE, "byte");
+    } else {
+      check_type(dataset, name, half, "16-bit float");
+    }
+    const auto shape = dataset_shape(wanted);
+    if (shape_of(dataset, name) != shape) {
       fail(fmt::format("{} has shape [{}], the model wants [{}]", name,
-                       fmt::join(shape_of(dataset, name), ", "), fmt::join(wanted.shape, ", ")));
+                       fmt::join(shape_of(dataset, name), ", "), fmt::join(shape, ", ")));
     }
     const auto offset = offset_of(dataset, name);
     const auto size = static_cast<std::uint64_t>(wanted.size_bytes());
@@ -173,11 +178,11 @@ void check_header(const StoreReader& reader, const std::string& path) {
         "{} is an HDF5 file but not a weight store: make one with 'stagecoach convert'", path));
   }
   const auto version = reader.number(reader.id(), kVersionAttribute);
-  if (version != kFormatVersion) {
+  if (version != kFormatVersion && version != kPackedFormatVersion) {
     throw ConfigError(
-        fmt::format("{} is a weight store of version {}, this program reads version {}: convert "
-                    "the checkpoint again",
-                    path, version, kFormatVersion));
+        fmt::format("{} is a weight store of version {}, this program reads versions {} and {}: "
+                    "convert the checkpoint again",
+                    path, version, kFormatVersion, kPackedFormatVersion));
   }
   if (reader.number(reader.id(), kCompleteAttribute) != 1) {
     reader.fail("its conversion was not finished");
@@ -192,9 +197,42 @@ ModelSpec read_spec(const StoreReader& reader, const std::string& path) {
   return spec_from_json(*text, path);
 }
 
+PackFormat read_pack_format(const StoreReader& reader, const std::string& packing) {
+  const auto group = static_cast<std::int64_t>(reader.number(reader.id(), kGroupAttribute));
+  if (std::count(kPackGroups.begin(), kPackGroups.end(), group) == 0) {
+    reader.fail(fmt::format("{} is {}, it must be one of {}", kGroupAttribute, group,
+                            fmt::join(kPackGroups, ", ")));
+  }
+  for (const auto known : {Packing::int4, Packing::int8}) {
+    if (packing == to_string(known)) {
+      return {known, group};
+    }
+  }
+  reader.fail(fmt::format("{} is no packing of this program", kPackingAttribute));
+}
+
+WeightFormat read_weight_format(const StoreReader& reader) {
+  const bool packed = reader.number(reader.id(), kVersionAttribute) == kPackedFormatVersion;
+  const auto packing = reader.text(reader.id(), kPackingAttribute);
+  if (packed != packing.has_value()) {
+    reader.fail(
+        fmt::format("its version and its attribute {} contradict each other: stores of "
+                    "version {} have it, others not",
+                    kPackingAttribute, kPackedFormatVersion));
+  }
+  if (!packed) {
+    return {};
+  }
+  const auto embeddings = reader.number(reader.id(), kEmbeddingsAttribute);
+  if (embeddings > 1) {
+    reader.fail(fmt::format("{} is {}, it must be 0 or 1", kEmbeddingsAttribute, embeddings));
+  }
+  return {read_pack_format(reader, *packing), embeddings == 1};
+}
+
 void read_groups(StoreIndex& index, const StoreReader& reader) {
   const auto half = make_half_type();
-  for (const auto& [group, tensors] : store_layout(index.spec)) {
+  for (const auto& [group, tensors] : store_layout(index.spec, index.weights)) {
     auto& stored = index.groups[group];
     stored.reserve(tensors.size());
     for (const auto& tensor : tensors) {
@@ -228,6 +266,7 @@ StoreIndex read_store_index(const std::string& path) {
   StoreIndex index;
   index.path = path;
   index.spec = read_spec(reader, path);
+  index.weights = read_weight_format(reader);
   for (const auto& [name, member] : kTokenizerMembers) {
     index.tokenizer.*member = reader.bytes(fmt::format("{}/{}", kTokenizerGroup, name));
   }
@@ -250,6 +289,10 @@ const StoredTensor& StoreIndex::find(const std::string& group, const std::string
 
 std::uint64_t StoreIndex::digest() const {
   std::string text = spec_to_json(spec);
+  if (weights.packed()) {
+    text += fmt::format("\n{} {} {}", to_string(weights.layers.packing), weights.layers.group,
+                        weights.embeddings ? 1 : 0);
+  }
   for (const auto& [name, member] : kTokenizerMembers) {
     text += fmt::format("\n{} {:016x}", name, hash_string(tokenizer.*member));
   }

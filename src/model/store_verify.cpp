@@ -17,7 +17,7 @@ std::vector<std::string> verify_store(
     const StoreIndex& index, const std::function<void(std::uint64_t, std::uint64_t)>& progress) {
   const File file(index.path, File::Mode::read);
   const AlignedMemory piece(kPieceBytes, "verifying weights");
-  const auto total_bytes = weight_bytes(index.spec);
+  const auto total_bytes = static_cast<std::uint64_t>(weight_bytes(index.spec, index.weights));
   std::uint64_t done_bytes = 0;
   std::vector<std::string> differing;
   for (const auto& [group, tensors] : index.groups) {

@@ -113,10 +113,16 @@ hid_t create_file(const std::string& path, std::size_t alignment_threshold) {
   return H5Fcreate(path.c_str(), H5F_ACC_TRUNC, creation.id(), access.id());
 }
 
-void write_header(const StoreFile& file, const ModelSpec& spec) {
+void write_header(const StoreFile& file, const ModelSpec& spec, const WeightFormat& weights) {
   const auto spec_json = spec_to_json(spec);
   file.make_text(file.id(), kFormatAttribute, kFormatName);
-  file.make_number(file.id(), kVersionAttribute, kFormatVersion);
+  file.make_number(file.id(), kVersionAttribute,
+                   weights.packed() ? kPackedFormatVersion : kFormatVersion);
+  if (weights.packed()) {
+    file.make_text(file.id(), kPackingAttribute, to_string(weights.layers.packing));
+    file.make_number(file.id(), kGroupAttribute, static_cast<std::uint64_t>(weights.layers.group));
+    file.make_number(file.id(), kEmbeddingsAttribute, weights.embeddings ? 1 : 0);
+  }
   file.make_text(file.id(), kSpecAttribute, spec_json);
   file.make_number(file.id(), kSpecChecksumAttribute, hash_string(spec_json));
   file.make_number(file.id(), kCompleteAttribute, 0);
@@ -163,7 +169,9 @@ struct StoreWriter::Impl {
 
   void make_dataset(const StoreFile& file, const std::string& name, const TensorSpec& tensor,
                     hid_t half) {
-    const auto dataset = file.make_dataset(name, half, {tensor.shape.begin(), tensor.shape.end()});
+    const auto shape = dataset_shape(tensor);
+    const auto dataset = file.make_dataset(name, tensor.format.packed() ? H5T_STD_U8LE : half,
+                                           {shape.begin(), shape.end()});
     file.make_number(dataset.id(), kChecksumAttribute, 0);
     const auto offset = H5Dget_offset(dataset.id());
     STAGECOACH_CHECK(offset != HADDR_UNDEF && offset % 4096 == 0, "{} lies at {}", name, offset);
@@ -171,13 +179,13 @@ struct StoreWriter::Impl {
     tensors[name].size_bytes = static_cast<std::uint64_t>(tensor.size_bytes());
   }
 
-  void create(const ModelSpec& spec, const TokenizerFiles& tokenizer) {
+  void create(const ModelSpec& spec, const TokenizerFiles& tokenizer, const WeightFormat& weights) {
     const Hdf5Session session;
-    const auto layout = store_layout(spec);
+    const auto layout = store_layout(spec, weights);
     alignment_threshold = smallest_tensor_bytes(layout);
     StoreFile file(path, create_file(path, alignment_threshold));
     const auto half = make_half_type();
-    write_header(file, spec);
+    write_header(file, spec, weights);
     make_groups(file, layout);
     write_tokenizer(file, tokenizer);
     for (const auto& group : layout) {
@@ -190,25 +198,26 @@ struct StoreWriter::Impl {
 };
 
 StoreWriter::StoreWriter(const std::string& path, const ModelSpec& spec,
-                         const TokenizerFiles& tokenizer)
+                         const TokenizerFiles& tokenizer, const WeightFormat& weights)
     : impl_(std::make_unique<Impl>()) {
   spec.validate();
+  STAGECOACH_CHECK(!weights.packed() ||
+                   std::count(kPackGroups.begin(), kPackGroups.end(), weights.layers.group) == 1);
   impl_->path = path;
   // HDF5 lays the file out; the weights then go in beside it, as every reader takes them out.
   impl_->data = File(path, File::Mode::truncate);
-  impl_->create(spec, tokenizer);
+  impl_->create(spec, tokenizer, weights);
   reserve(impl_->data);
 }
 
 StoreWriter::~StoreWriter() = default;
 
 void StoreWriter::append(const std::string& group, const std::string& name,
-                         std::span<const Half> values) {
+                         std::span<const std::byte> bytes) {
   const auto found = impl_->tensors.find(group + "/" + name);
   STAGECOACH_CHECK(found != impl_->tensors.end(), "{} has no tensor {}/{}", impl_->path, group,
                    name);
   auto& tensor = found->second;
-  const auto bytes = std::as_bytes(values);
   STAGECOACH_CHECK(bytes.size() <= tensor.size_bytes - tensor.written_bytes, "{}/{} is full", group,
                    name);
   impl_->data.write_at(bytes, tensor.offset_bytes + tensor.written_bytes);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -8,7 +9,6 @@
 #include <string>
 #include <vector>
 
-#include "base/half.hpp"
 #include "model/spec.hpp"
 
 namespace stagecoach::model {
@@ -43,12 +43,12 @@ struct StoreIndex {
 
   /// ConfigError if there is no such tensor.
   [[nodiscard]] const StoredTensor& find(const std::string& group, const std::string& name) const;
-  /// Hash over the spec and every checksum: equal stores have equal digests.
+  /// Hash over the spec, the weights' format and every checksum: equal stores have equal digests.
   [[nodiscard]] std::uint64_t digest() const;
 };
 
 /// Opens, checks shapes, types, layout and alignment, and closes. ConfigError when the file is
-/// missing or is no store of this version; FormatError when it is damaged.
+/// missing or is no store of these versions; FormatError when it is damaged.
 StoreIndex read_store_index(const std::string& path);
 
 /// Reads every dataset and compares its checksum; returns the names ("layers/003/q.weight") that
@@ -60,15 +60,16 @@ std::vector<std::string> verify_store(
 class StoreWriter {
  public:
   /// Creates the file at `path` (see StagedFile for the rename) with all groups and datasets.
-  StoreWriter(const std::string& path, const ModelSpec& spec, const TokenizerFiles& tokenizer);
+  StoreWriter(const std::string& path, const ModelSpec& spec, const TokenizerFiles& tokenizer,
+              const WeightFormat& weights = {});
   ~StoreWriter();
   StoreWriter(const StoreWriter&) = delete;
   StoreWriter& operator=(const StoreWriter&) = delete;
   StoreWriter(StoreWriter&&) = delete;
   StoreWriter& operator=(StoreWriter&&) = delete;
 
-  /// Writes the next `values.size()` elements of group/name.
-  void append(const std::string& group, const std::string& name, std::span<const Half> values);
+  /// Writes the next bytes of group/name, as its TensorSpec's format has them.
+  void append(const std::string& group, const std::string& name, std::span<const std::byte> bytes);
   /// Writes checksums; throws InternalError if a tensor is incomplete.
   void finish();
 

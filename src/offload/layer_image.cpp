@@ -11,8 +11,7 @@ namespace {
 
 /// Bytes that stay together: a row of a matrix, a whole vector.
 std::size_t row_bytes(const model::TensorSpec& tensor) {
-  const auto rows = tensor.shape.size() > 1 ? tensor.shape.front() : 1;
-  return static_cast<std::size_t>(tensor.size_bytes() / rows);
+  return static_cast<std::size_t>(tensor.row_bytes());
 }
 
 std::size_t padded_bytes(const model::TensorSpec& tensor) {

@@ -19,7 +19,8 @@ struct Table {
   std::size_t offset_bytes = 0;
 };
 
-std::vector<Table> place_tables(const model::ModelSpec& spec, const StageContents& contents) {
+std::vector<Table> place_tables(const model::ModelSpec& spec, const StageContents& contents,
+                                const model::WeightFormat& format) {
   std::vector<Table> tables;
   std::size_t offset = 0;
   const auto add = [&](const std::string& group, const std::vector<model::TensorSpec>& tensors) {
@@ -29,18 +30,31 @@ std::vector<Table> place_tables(const model::ModelSpec& spec, const StageContent
     }
   };
   if (contents.embedding) {
-    add(model::kEmbeddingGroup, model::embedding_tensors(spec));
+    add(model::kEmbeddingGroup, model::embedding_tensors(spec, format));
   } else if (contents.head && spec.tied_head) {
-    add(model::kEmbeddingGroup, {model::embedding_tensors(spec).front()});
+    add(model::kEmbeddingGroup, {model::embedding_tensors(spec, format).front()});
   }
   if (contents.head) {
-    add(model::kHeadGroup, model::head_tensors(spec));
+    add(model::kHeadGroup, model::head_tensors(spec, format));
   }
   return tables;
 }
 
 std::size_t device_stride(const WeightCut& cut) { return round_up(cut.device_end, kPageBytes); }
 std::size_t cpu_stride(const WeightCut& cut) { return cut.cpu_end - cut.stream_begin; }
+
+/// Where the widened form of the packed matrices before `offset` ends.
+std::size_t wide_bytes_before(const LayerImage& image, std::size_t offset) {
+  constexpr std::size_t kWideAlignment = 64;
+  std::size_t bytes = 0;
+  for (const auto& part : image.parts()) {
+    if (part.tensor.format.packed() && part.offset_bytes < offset) {
+      bytes +=
+          round_up(static_cast<std::size_t>(part.tensor.elements()) * sizeof(Half), kWideAlignment);
+    }
+  }
+  return bytes;
+}
 
 /// Reads that bring the image's bytes of `range` to `to`.
 void add_reads(std::vector<WeightRead>& reads, const std::string& group, const LayerImage& image,
@@ -62,9 +76,10 @@ void add_reads(std::vector<WeightRead>& reads, const std::string& group, const L
 
 }  // namespace
 
-std::size_t StageWeights::table_bytes(const model::ModelSpec& spec, const StageContents& contents) {
+std::size_t StageWeights::table_bytes(const model::ModelSpec& spec, const StageContents& contents,
+                                      const model::WeightFormat& format) {
   std::size_t bytes = 0;
-  for (const auto& table : place_tables(spec, contents)) {
+  for (const auto& table : place_tables(spec, contents, format)) {
     bytes += round_up(static_cast<std::size_t>(table.tensor.size_bytes()), kPageBytes);
   }
   return bytes;
@@ -78,43 +93,46 @@ std::size_t StageWeights::cpu_bytes(const StageContents& contents, const WeightC
   return static_cast<std::size_t>(contents.layers) * cpu_stride(cut);
 }
 
-std::size_t StageWeights::staging_bytes(int reader_threads) {
-  return read_staging_bytes(reader_threads);
+std::size_t StageWeights::staging_bytes(const WeightSource& source, int reader_threads) {
+  return read_staging_bytes(source, reader_threads);
+}
+
+std::size_t StageWeights::wide_bytes(const LayerImage& image, ByteRange unit) {
+  return wide_bytes_before(image, unit.end) - wide_bytes_before(image, unit.begin);
 }
 
 StageWeights::StageWeights(const model::ModelSpec& spec, const StageContents& contents,
-                           LayerImage image, const WeightCut& cut, const WeightSource& source,
-                           device::Device& device, MemoryBudget& dram, int reader_threads,
+                           const model::WeightFormat& format, LayerImage image,
+                           const WeightCut& cut, const WeightSource& source, device::Device& device,
+                           MemoryBudget& dram, int reader_threads,
                            const std::function<void(std::uint64_t, std::uint64_t)>& progress)
     : contents_(contents), image_(std::move(image)), cut_(cut), source_(source) {
   if (cut.cpu_end < image_.size_bytes() && source.file() == nullptr) {
-    throw ConfigError(
-        "--percent puts weights on disk, but --dummy weights are in no file: make a store with "
-        "'stagecoach convert --dummy' and give it with --model");
+    throw ConfigError("--percent puts weights on disk, but " + source.why_no_file());
   }
   place_layers();
-  tables_ = device.allocate(table_bytes(spec, contents), "tables and head");
+  tables_ = device.allocate(table_bytes(spec, contents, format), "tables and head");
   layers_ = device.allocate(device_bytes(contents, cut), "weights");
   dram_memory_ = BudgetedMemory(dram, cpu_bytes(contents, cut), "weights");
   auto reads = layer_reads();
-  std::map<std::pair<std::string, std::string>, const Half*> address;
-  for (const auto& table : place_tables(spec, contents)) {
+  std::map<std::pair<std::string, std::string>, device::Weights> address;
+  for (const auto& table : place_tables(spec, contents, format)) {
     auto* const to = tables_.data() + table.offset_bytes;
     reads.push_back({.group = table.group,
                      .tensor = table.tensor,
                      .size_bytes = static_cast<std::size_t>(table.tensor.size_bytes()),
                      .to = to,
                      .to_device = true});
-    address[{table.group, table.tensor.name}] = reinterpret_cast<const Half*>(to);
+    address[{table.group, table.tensor.name}] = {to, table.tensor.format};
   }
   loaded_bytes_ = read_weights(reads, source, device, dram, reader_threads, progress);
   if (contents.embedding) {
     token_table_ = address.at({model::kEmbeddingGroup, "token.weight"});
-    position_table_ = address.at({model::kEmbeddingGroup, "position.weight"});
+    position_table_ = address.at({model::kEmbeddingGroup, "position.weight"}).halves();
   }
   if (contents.head) {
-    final_norm_ = {address.at({model::kHeadGroup, "final_norm.weight"}),
-                   address.at({model::kHeadGroup, "final_norm.bias"})};
+    final_norm_ = {address.at({model::kHeadGroup, "final_norm.weight"}).halves(),
+                   address.at({model::kHeadGroup, "final_norm.bias"}).halves()};
     head_ = spec.tied_head ? address.at({model::kEmbeddingGroup, "token.weight"})
                            : address.at({model::kHeadGroup, "weight"});
   }
@@ -149,23 +167,19 @@ LayerWeights StageWeights::layer(std::int64_t index, const std::byte* buffer,
   const auto* const resident =
       layers_.data() + static_cast<std::size_t>(index) * device_stride(cut_);
   const auto streamed = [&](std::size_t offset) {
-    return buffer == nullptr || offset < origin
-               ? nullptr
-               : reinterpret_cast<const Half*>(buffer + (offset - origin));
-  };
-  const auto in_place = [&](std::size_t offset) {
-    return reinterpret_cast<const Half*>(resident + offset);
+    return buffer == nullptr || offset < origin ? nullptr : buffer + (offset - origin);
   };
   const auto vector = [&](const VectorPlace& place) {
-    return place.on_device ? in_place(place.offset) : streamed(place.offset);
+    return reinterpret_cast<const Half*>(place.on_device ? resident + place.offset
+                                                         : streamed(place.offset));
   };
   const auto norm = [&](const NormPlace& place) {
     return NormWeights{vector(place.weight), vector(place.bias)};
   };
   const auto linear = [&](const LinearPlace& place) {
-    return LinearWeights{.first = in_place(place.offset),
+    return LinearWeights{.first = {resident + place.offset, place.format},
                          .first_rows = place.first_rows,
-                         .rest = streamed(place.rest_offset),
+                         .rest = {streamed(place.rest_offset), place.format},
                          .rest_rows = place.rest_rows,
                          .bias = vector(place.bias)};
   };
@@ -179,6 +193,53 @@ LayerWeights StageWeights::layer(std::int64_t index, const std::byte* buffer,
           .down = linear(places_.down)};
 }
 
+std::vector<StageWeights::Linear> StageWeights::packed_linears(ByteRange unit) const {
+  std::vector<Linear> found;
+  for (const auto& linear : kLinears) {
+    const auto& place = places_.*linear.place;
+    if (place.format.packed() && place.offset >= unit.begin && place.offset < unit.end) {
+      found.push_back(linear);
+    }
+  }
+  return found;
+}
+
+std::vector<WideMatrix> StageWeights::wide_matrices(std::int64_t index, ByteRange unit,
+                                                    const std::byte* buffer, std::size_t origin,
+                                                    std::byte* wide) const {
+  const auto packed = layer(index, buffer, origin);
+  const auto begin = wide_bytes_before(image_, unit.begin);
+  std::vector<WideMatrix> matrices;
+  for (const auto& linear : packed_linears(unit)) {
+    const auto& place = places_.*linear.place;
+    const auto& weights = packed.*linear.weights;
+    matrices.push_back({.first = weights.first,
+                        .first_rows = weights.first_rows,
+                        .rest = weights.rest,
+                        .rest_rows = weights.rest_rows,
+                        .columns = place.columns,
+                        .out = reinterpret_cast<Half*>(wide + (place.wide_offset - begin))});
+  }
+  return matrices;
+}
+
+LayerWeights StageWeights::widened_layer(std::int64_t index, ByteRange unit,
+                                         const std::byte* buffer, std::size_t origin,
+                                         const std::byte* wide) const {
+  auto widened = layer(index, buffer, origin);
+  const auto begin = wide_bytes_before(image_, unit.begin);
+  for (const auto& linear : packed_linears(unit)) {
+    const auto& place = places_.*linear.place;
+    auto& weights = widened.*linear.weights;
+    weights = {.first = {wide + (place.wide_offset - begin), PackFormat{}},
+               .first_rows = place.first_rows + place.rest_rows,
+               .rest = {},
+               .rest_rows = 0,
+               .bias = weights.bias};
+  }
+  return widened;
+}
+
 StageWeights::VectorPlace StageWeights::place_vector(const std::string& name) const {
   const auto& part = image_.part(name);
   const auto end = part.offset_bytes + static_cast<std::size_t>(part.tensor.size_bytes());
@@ -187,18 +248,21 @@ StageWeights::VectorPlace StageWeights::place_vector(const std::string& name) co
 
 StageWeights::LinearPlace StageWeights::place_linear(const std::string& name) const {
   const auto& part = image_.part(name + ".weight");
-  const auto rows = part.tensor.shape.front();
-  const auto row_bytes = static_cast<std::size_t>(part.tensor.size_bytes() / rows);
+  const auto rows = part.tensor.rows();
+  const auto row_bytes = static_cast<std::size_t>(part.tensor.row_bytes());
   const auto before =
       cut_.device_end > part.offset_bytes
           ? static_cast<std::int64_t>((cut_.device_end - part.offset_bytes) / row_bytes)
           : 0;
   const auto first_rows = std::min(rows, before);
-  return {.offset = part.offset_bytes,
+  return {.format = part.tensor.format,
+          .columns = part.tensor.columns(),
+          .offset = part.offset_bytes,
           .first_rows = first_rows,
           .rest_offset = part.offset_bytes + static_cast<std::size_t>(first_rows) * row_bytes,
           .rest_rows = rows - first_rows,
-          .bias = place_vector(name + ".bias")};
+          .bias = place_vector(name + ".bias"),
+          .wide_offset = wide_bytes_before(image_, part.offset_bytes)};
 }
 
 StageWeights::NormPlace StageWeights::place_norm(const std::string& name) const {

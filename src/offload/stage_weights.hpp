@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -36,6 +37,16 @@ struct LayerWeights {
   LinearWeights q, k, v, o, up, down;
 };
 
+/// A packed matrix in its two places, and where all its rows go as f16.
+struct WideMatrix {
+  device::Weights first;
+  std::int64_t first_rows = 0;
+  device::Weights rest;
+  std::int64_t rest_rows = 0;
+  std::int64_t columns = 0;
+  Half* out = nullptr;
+};
+
 /// Bytes of the store's file that make a part of a layer's image, page-aligned in both.
 struct FileExtent {
   std::uint64_t file_offset = 0;
@@ -50,26 +61,39 @@ struct FileExtent {
 class StageWeights {
  public:
   /// Bytes on the device of what belongs to no layer.
-  static std::size_t table_bytes(const model::ModelSpec& spec, const StageContents& contents);
+  static std::size_t table_bytes(const model::ModelSpec& spec, const StageContents& contents,
+                                 const model::WeightFormat& format);
   /// Bytes on the device and in DRAM of all layers.
   static std::size_t device_bytes(const StageContents& contents, const WeightCut& cut);
   static std::size_t cpu_bytes(const StageContents& contents, const WeightCut& cut);
   /// DRAM that reading takes while it runs.
-  static std::size_t staging_bytes(int reader_threads);
+  static std::size_t staging_bytes(const WeightSource& source, int reader_threads);
+  /// Device bytes of the packed matrices of a unit (whole tensors of the image) once widened to
+  /// f16: in image order, each from a multiple of 64 on.
+  static std::size_t wide_bytes(const LayerImage& image, ByteRange unit);
 
   /// Reads what lives on the device and in DRAM and no other tensor, in pieces, with
   /// `reader_threads` threads at once. `progress(done_bytes, total_bytes)` is called from one
-  /// thread at a time and may be empty. ConfigError if a part is on disk and the source has no
-  /// file.
-  StageWeights(const model::ModelSpec& spec, const StageContents& contents, LayerImage image,
-               const WeightCut& cut, const WeightSource& source, device::Device& device,
-               MemoryBudget& dram, int reader_threads,
+  /// thread at a time and may be empty. `image` and `source` have weights in `format`. ConfigError
+  /// if a part is on disk and the source has no file.
+  StageWeights(const model::ModelSpec& spec, const StageContents& contents,
+               const model::WeightFormat& format, LayerImage image, const WeightCut& cut,
+               const WeightSource& source, device::Device& device, MemoryBudget& dram,
+               int reader_threads,
                const std::function<void(std::uint64_t, std::uint64_t)>& progress);
 
   /// The layer (of this stage, from 0) with its streamed bytes, the image's from `origin` on, at
   /// `buffer`.
   [[nodiscard]] LayerWeights layer(std::int64_t index, const std::byte* buffer,
                                    std::size_t origin) const;
+  /// What to widen of a unit of that layer, to `wide`: wide_bytes. Nothing where nothing is packed.
+  [[nodiscard]] std::vector<WideMatrix> wide_matrices(std::int64_t index, ByteRange unit,
+                                                      const std::byte* buffer, std::size_t origin,
+                                                      std::byte* wide) const;
+  /// As layer(), with the unit's packed matrices whole at `wide`, where they were widened to.
+  [[nodiscard]] LayerWeights widened_layer(std::int64_t index, ByteRange unit,
+                                           const std::byte* buffer, std::size_t origin,
+                                           const std::byte* wide) const;
   /// The DRAM part of a layer's image, from `range.begin` on.
   [[nodiscard]] const std::byte* in_dram(std::int64_t index, ByteRange range) const;
   [[nodiscard]] std::span<std::byte> dram() const { return dram_memory_.bytes(); }
@@ -91,11 +115,14 @@ class StageWeights {
     bool on_device = true;
   };
   struct LinearPlace {
+    PackFormat format;
+    std::int64_t columns = 0;
     std::size_t offset = 0;
     std::int64_t first_rows = 0;
     std::size_t rest_offset = 0;
     std::int64_t rest_rows = 0;
     VectorPlace bias;
+    std::size_t wide_offset = 0;  ///< among the layer's widened matrices
   };
   struct NormPlace {
     VectorPlace weight, bias;
@@ -104,7 +131,20 @@ class StageWeights {
     NormPlace attn_norm, mlp_norm;
     LinearPlace q, k, v, o, up, down;
   };
+  struct Linear {
+    LinearPlace LayerPlaces::*place;
+    LinearWeights LayerWeights::*weights;
+  };
+  /// In image order.
+  static constexpr std::array<Linear, 6> kLinears{{{&LayerPlaces::q, &LayerWeights::q},
+                                                   {&LayerPlaces::k, &LayerWeights::k},
+                                                   {&LayerPlaces::v, &LayerWeights::v},
+                                                   {&LayerPlaces::o, &LayerWeights::o},
+                                                   {&LayerPlaces::up, &LayerWeights::up},
+                                                   {&LayerPlaces::down, &LayerWeights::down}}};
   void place_layers();
+  /// The packed matrices of a unit.
+  [[nodiscard]] std::vector<Linear> packed_linears(ByteRange unit) const;
   /// What the device's and DRAM's parts of the layers are filled with.
   [[nodiscard]] std::vector<WeightRead> layer_reads() const;
   [[nodiscard]] VectorPlace place_vector(const std::string& name) const;

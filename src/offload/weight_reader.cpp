@@ -10,6 +10,11 @@ namespace {
 
 constexpr std::size_t kPieceBytes = std::size_t{8} << 20;
 
+/// Of one thread: a piece on its way to the device, then what the source works in.
+std::size_t staging_bytes(const WeightSource& source) {
+  return kPieceBytes + source.scratch_bytes();
+}
+
 std::vector<WeightRead> cut(const std::vector<WeightRead>& reads) {
   std::vector<WeightRead> pieces;
   for (const auto& read : reads) {
@@ -58,7 +63,7 @@ class Reader {
  private:
   void read_pieces() noexcept {
     try {
-      const BudgetedMemory staging(dram_, kPieceBytes, "reading weights");
+      const BudgetedMemory staging(dram_, staging_bytes(source_), "reading weights");
       while (!failed_) {
         const std::size_t i = next_++;
         if (i >= pieces_.size()) {
@@ -78,7 +83,8 @@ class Reader {
   void read(const WeightRead& piece, const BudgetedMemory& staging) {
     const auto bytes = piece.to_device ? staging.bytes().first(piece.size_bytes)
                                        : std::span(piece.to, piece.size_bytes);
-    source_.read(piece.group, piece.tensor, piece.first_byte, bytes);
+    source_.read(piece.group, piece.tensor, piece.first_byte, bytes,
+                 staging.bytes().subspan(kPieceBytes));
     const std::lock_guard lock(mutex_);
     if (piece.to_device) {
       device_.copy_from_host(*stream_, piece.to, bytes.data(), bytes.size());
@@ -106,8 +112,8 @@ class Reader {
 
 }  // namespace
 
-std::size_t read_staging_bytes(int threads) {
-  return static_cast<std::size_t>(threads) * kPieceBytes;
+std::size_t read_staging_bytes(const WeightSource& source, int threads) {
+  return static_cast<std::size_t>(threads) * staging_bytes(source);
 }
 
 std::uint64_t read_weights(const std::vector<WeightRead>& reads, const WeightSource& source,

@@ -23,12 +23,12 @@ struct WeightRead {
 };
 
 /// DRAM that `read_weights` takes while it runs.
-std::size_t read_staging_bytes(int threads);
+std::size_t read_staging_bytes(const WeightSource& source, int threads);
 
 /// Reads everything in pieces, several threads at once; bytes for the device pass through staging
-/// memory taken from `dram`. `progress(done_bytes, total_bytes)` is called from one thread at a
-/// time and may be empty. The first error of any thread is thrown. Returns the bytes that were
-/// read.
+/// memory taken from `dram`, and so does what the source works in. `progress(done_bytes,
+/// total_bytes)` is called from one thread at a time and may be empty. The first error of any
+/// thread is thrown. Returns the bytes that were read.
 std::uint64_t read_weights(const std::vector<WeightRead>& reads, const WeightSource& source,
                            device::Device& device, MemoryBudget& dram, int threads,
                            const std::function<void(std::uint64_t, std::uint64_t)>& progress);

@@ -20,8 +20,11 @@ class StoreSource final : public WeightSource {
         direct_file_(DirectFile::open_for_reading(index_.path)) {}
 
   void read(const std::string& group, const model::TensorSpec& tensor, std::uint64_t first_byte,
-            std::span<std::byte> out) const override {
-    const auto offset = index_.find(group, tensor.name).offset_bytes + first_byte;
+            std::span<std::byte> out, std::span<std::byte> /*scratch*/) const override {
+    const auto& stored = index_.find(group, tensor.name);
+    STAGECOACH_CHECK(stored.tensor == tensor, "{}/{} is {}, not {}", group, tensor.name,
+                     describe(stored.tensor.format), describe(tensor.format));
+    const auto offset = stored.offset_bytes + first_byte;
     if (direct_file_.direct() && aligned(offset) && aligned(address_of(out))) {
       read_directly(offset, out);
     } else {
@@ -64,12 +67,17 @@ class DummySource final : public WeightSource {
   explicit DummySource(std::uint64_t seed) : seed_(seed) {}
 
   void read(const std::string& group, const model::TensorSpec& tensor, std::uint64_t first_byte,
-            std::span<std::byte> out) const override {
+            std::span<std::byte> out, std::span<std::byte> /*scratch*/) const override {
+    STAGECOACH_CHECK(!tensor.format.packed(), "{}/{}", group, tensor.name);
     model::fill_dummy(seed_, group, tensor, static_cast<std::int64_t>(first_byte / sizeof(Half)),
                       {reinterpret_cast<Half*>(out.data()), out.size() / sizeof(Half)});
   }
 
   [[nodiscard]] const DirectFile* file() const override { return nullptr; }
+  [[nodiscard]] std::string why_no_file() const override {
+    return "--dummy weights are in no file: make a store with 'stagecoach convert --dummy' and "
+           "give it with --model";
+  }
   [[nodiscard]] std::uint64_t file_offset(const std::string& group,
                                           const std::string& tensor) const override {
     throw InternalError(fmt::format("{}/{} is in no file", group, tensor));

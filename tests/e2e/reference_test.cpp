@@ -36,7 +36,8 @@ class Forward {
         model_.spec,
         offload::StageContents{
             .first_layer = 0, .layers = model_.spec.layers, .embedding = true, .head = true},
-        image, offload::cut_by_shares(image, {}), *model_.weights, *device_, dram_, 1, nullptr);
+        model::WeightFormat{}, image, offload::cut_by_shares(image, {}), *model_.weights, *device_,
+        dram_, 1, nullptr);
   }
 
   std::vector<float> logits(const std::vector<std::int32_t>& tokens) {
