@@ -14,6 +14,25 @@ constexpr std::int64_t padded_to_lanes(std::int64_t elements) {
   return (elements + kLaneCount - 1) / kLaneCount * kLaneCount;
 }
 
+/// Numbers of a packed row, from one at the start of its first group, or of a fourth group, on.
+struct PackedRun {
+  Packing packing = Packing::int4;
+  std::int64_t group = 0;
+  const std::byte* params = nullptr;
+  const std::byte* codes = nullptr;
+  std::int64_t count = 0;
+};
+
+/// The numbers `first` to `first + count` - 1 of row `row` of packed weights; four groups divide
+/// `first`.
+inline PackedRun packed_run(const Weights& weights, std::int64_t columns, std::int64_t row,
+                            std::int64_t first, std::int64_t count) {
+  const auto& format = weights.format;
+  const std::byte* start = weights.from_row(row, columns).data;
+  return {format.packing, format.group, start + first / format.group * 4,
+          start + row_params_bytes(format, columns) + code_bytes(format, first), count};
+}
+
 /// A block of a product: `rows` rows of x times `columns` rows of w over `depth` elements of both.
 template <typename W>
 struct LinearBlock {
@@ -36,8 +55,9 @@ struct LinearKernels {
   std::int64_t tile_rows = 0;
   void (*block_f32)(const LinearBlock<float>& block) = nullptr;
   void (*block_f16)(const LinearBlock<Half>& block) = nullptr;
-  /// Widens `count` elements and writes zeros up to a multiple of 16.
+  /// Each widens its elements and writes zeros up to a multiple of 16.
   void (*widen)(const Half* from, std::int64_t count, float* to) = nullptr;
+  void (*widen_packed)(const PackedRun& run, float* to) = nullptr;
   void (*copy_padded)(const float* from, std::int64_t count, float* to) = nullptr;
 };
 const LinearKernels& linear_kernels(Isa isa);
@@ -67,6 +87,10 @@ struct RowKernels {
   void (*layer_norm)(const LayerNormArgs& args, std::int64_t row) = nullptr;
   /// out = a + b, widened.
   void (*add_halves)(const Half* a, const Half* b, std::int64_t count, float* out) = nullptr;
+  /// out = what the run means + b, widened.
+  void (*add_packed)(const PackedRun& run, const Half* b, float* out) = nullptr;
+  /// out = what the run means.
+  void (*widen_packed)(const PackedRun& run, Half* out) = nullptr;
 };
 const RowKernels& row_kernels(Isa isa);
 

@@ -40,6 +40,19 @@ struct Matrix {
   std::int64_t stride;
 };
 
+// Rows `from` to `from + count` - 1 of the weight, inputs from k on, with zeros up to whole lanes.
+void widen_rows(const LinearArgs& args, const LinearKernels& kernels, std::int64_t from,
+                std::int64_t count, std::int64_t k, std::int64_t depth, float* panel) {
+  for (std::int64_t i = 0; i < count; ++i) {
+    float* to = panel + i * kScratchStride;
+    if (args.weight.format.packed()) {
+      kernels.widen_packed(packed_run(args.weight, args.in_features, from + i, k, depth), to);
+    } else {
+      kernels.widen(args.weight.halves() + (from + i) * args.in_features + k, depth, to);
+    }
+  }
+}
+
 // Few rows: weights are widened in registers, straight from where they lie, at the speed of memory.
 void run_direct(const LinearArgs& args, const LinearKernels& kernels, const Matrix& x,
                 std::int64_t column_from, std::int64_t column_to) {
@@ -60,6 +73,29 @@ void run_direct(const LinearArgs& args, const LinearKernels& kernels, const Matr
   }
 }
 
+// Few rows, packed weights: a few weight rows at a time are widened into L1, once for all rows of
+// x.
+void run_direct_packed(const LinearArgs& args, const LinearKernels& kernels, const Matrix& x,
+                       std::int64_t column_from, std::int64_t column_to, float* panel) {
+  for (std::int64_t column = column_from; column < column_to; column += kColumnStep) {
+    const std::int64_t columns = std::min(kColumnStep, column_to - column);
+    for (std::int64_t k = 0; k < args.in_features; k += kDepthBlock) {
+      const std::int64_t depth = std::min(kDepthBlock, args.in_features - k);
+      widen_rows(args, kernels, column, columns, k, depth, panel);
+      for (std::int64_t row = 0; row < args.rows; row += kernels.tile_rows) {
+        const std::int64_t rows = std::min(kernels.tile_rows, args.rows - row);
+        auto block = make_block<float>(args, row, rows, column, columns, k, depth);
+        block.x = x.data + row * x.stride + k;
+        block.x_stride = x.stride;
+        block.w = panel;
+        block.w_stride = kScratchStride;
+        block.depth = padded_to_lanes(depth);
+        kernels.block_f32(block);
+      }
+    }
+  }
+}
+
 // Many rows: a panel of weights is widened into scratch once and used by all of them.
 void run_panel(const LinearArgs& args, const LinearKernels& kernels, std::int64_t column_from,
                std::int64_t column_to, float* scratch) {
@@ -67,10 +103,7 @@ void run_panel(const LinearArgs& args, const LinearKernels& kernels, std::int64_
   float* x_tile = panel + kPanelRows * kScratchStride;
   for (std::int64_t k = 0; k < args.in_features; k += kDepthBlock) {
     const std::int64_t depth = std::min(kDepthBlock, args.in_features - k);
-    for (std::int64_t column = column_from; column < column_to; ++column) {
-      kernels.widen(args.weight.halves() + column * args.in_features + k, depth,
-                    panel + (column - column_from) * kScratchStride);
-    }
+    widen_rows(args, kernels, column_from, column_to - column_from, k, depth, panel);
     for (std::int64_t row = 0; row < args.rows; row += kernels.tile_rows) {
       const std::int64_t rows = std::min(kernels.tile_rows, args.rows - row);
       for (std::int64_t i = 0; i < rows; ++i) {
@@ -126,7 +159,9 @@ void linear(const LinearArgs& args, const LinearKernels& kernels, ThreadPool& po
   pool.parallel_for((args.out_features + step - 1) / step, [&](std::int64_t index, int worker) {
     const std::int64_t from = index * step;
     const std::int64_t to = std::min(from + step, args.out_features);
-    if (direct) {
+    if (direct && args.weight.format.packed()) {
+      run_direct_packed(args, kernels, x, from, to, scratch.of_worker(worker));
+    } else if (direct) {
       run_direct(args, kernels, x, from, to);
     } else {
       run_panel(args, kernels, from, to, scratch.of_worker(worker));

@@ -4,6 +4,7 @@
 // Must come after foreach_target.h.
 #include "device/host/kernels.hpp"
 #include "device/host/lanes-inl.hpp"
+#include "device/host/packed-inl.hpp"
 
 #if STAGECOACH_KERNEL_TARGET
 HWY_BEFORE_NAMESPACE();
@@ -102,14 +103,27 @@ void run_block(const LinearBlock<W>& block) {
   }
 }
 
+// Rows of floats, with zeros up to a multiple of 16.
+struct PaddedFloats {
+  float* to;
+
+  HWY_INLINE void put(const Lanes& lanes, std::int64_t at) const { store_lanes(lanes, to + at); }
+  HWY_INLINE void put_partly(const Lanes& lanes, std::int64_t at, std::int64_t count) const {
+    float padded[kLanes] = {};
+    store_lanes_partly(lanes, padded, count);
+    store_lanes(load_lanes(padded), to + at);
+  }
+};
+
+void widen_packed(const PackedRun& run, float* to) { widen_run(run, PaddedFloats{to}); }
 void widen(const Half* from, std::int64_t count, float* to) { widen_row(from, count, to); }
 void copy_padded(const float* from, std::int64_t count, float* to) { widen_row(from, count, to); }
 
 }  // namespace
 
 const LinearKernels& linear_table() {
-  static constexpr LinearKernels kTable{kTileRows, run_block<float>, run_block<Half>, widen,
-                                        copy_padded};
+  static constexpr LinearKernels kTable{kTileRows, run_block<float>, run_block<Half>,
+                                        widen,     widen_packed,     copy_padded};
   return kTable;
 }
 

@@ -6,6 +6,7 @@
 
 #include "device/host/kernels.hpp"
 #include "device/host/lanes-inl.hpp"
+#include "device/host/packed-inl.hpp"
 
 #if STAGECOACH_KERNEL_TARGET
 HWY_BEFORE_NAMESPACE();
@@ -77,10 +78,39 @@ void add_halves(const Half* a, const Half* b, std::int64_t count, float* out) {
   }
 }
 
+// Numbers as they come, plus a row of halves.
+struct SumWithHalves {
+  const Half* b;
+  float* out;
+
+  HWY_INLINE void put(const Lanes& lanes, std::int64_t at) const {
+    store_lanes(add(lanes, load_lanes(b + at)), out + at);
+  }
+  HWY_INLINE void put_partly(const Lanes& lanes, std::int64_t at, std::int64_t count) const {
+    store_lanes_partly(add(lanes, load_lanes_partly(b + at, count)), out + at, count);
+  }
+};
+
+struct Halves {
+  Half* out;
+
+  HWY_INLINE void put(const Lanes& lanes, std::int64_t at) const { store_lanes(lanes, out + at); }
+  HWY_INLINE void put_partly(const Lanes& lanes, std::int64_t at, std::int64_t count) const {
+    Half whole[kLanes];
+    store_lanes(lanes, whole);
+    std::copy_n(whole, count, out + at);
+  }
+};
+
+void add_packed(const PackedRun& run, const Half* b, float* out) {
+  widen_run(run, SumWithHalves{b, out});
+}
+void widen_packed(const PackedRun& run, Half* out) { widen_run(run, Halves{out}); }
+
 }  // namespace
 
 const RowKernels& row_table() {
-  static constexpr RowKernels kTable{layer_norm, add_halves};
+  static constexpr RowKernels kTable{layer_norm, add_halves, add_packed, widen_packed};
   return kTable;
 }
 
