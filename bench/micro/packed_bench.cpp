@@ -145,14 +145,14 @@ void register_all() {
           ("linear/" + name).c_str(),
           [=](benchmark::State& state) { products(state, format, isa); });
       bench->ArgsProduct({{1, 2, 4, 8, 16, 24, 64, 512}, {1, 2}});
-      bench->UseRealTime()->Unit(benchmark::kMillisecond)->MinTime(0.5);
+      bench->UseRealTime()->Unit(benchmark::kMillisecond)->MinTime(2);
       benchmark::RegisterBenchmark(("widen/" + name).c_str(),
                                    [=](benchmark::State& state) { widening(state, format, isa); })
           ->Arg(1)
           ->Arg(2)
           ->UseRealTime()
           ->Unit(benchmark::kMillisecond)
-          ->MinTime(0.5);
+          ->MinTime(2);
     }
   }
 }

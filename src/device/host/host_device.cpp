@@ -257,8 +257,9 @@ void HostDevice::embed(Stream& stream, EmbedArgs args) {
       const Half* position = args.position_table + args.positions[i] * args.width;
       float* out = args.out + row * args.width;
       if (args.token_table.format.packed()) {
-        kernels.add_packed(packed_run(args.token_table, args.width, args.tokens[i], 0, args.width),
-                           position, out);
+        kernels.add_packed(
+            packed_run(args.token_table, args.width, args.tokens[i], args.tokens[i], 0, args.width),
+            position, out);
       } else {
         kernels.add_halves(args.token_table.halves() + args.tokens[i] * args.width, position,
                            args.width, out);
@@ -288,7 +289,8 @@ void HostDevice::widen(Stream& stream, WidenArgs args) {
   compute(stream, [this, args] {
     const auto& kernels = row_kernels(isa_);
     for_rows(args.rows, [&](std::int64_t row) {
-      kernels.widen_packed(packed_run(args.weight, args.columns, row, 0, args.columns),
+      const auto soon = std::min(row + 1, args.rows - 1);
+      kernels.widen_packed(packed_run(args.weight, args.columns, row, soon, 0, args.columns),
                            args.out + row * args.columns);
     });
   });

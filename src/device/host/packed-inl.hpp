@@ -78,6 +78,7 @@ HWY_INLINE Lanes number_lanes(const CodeLanes& codes, const Lanes& minimum, cons
 /// One group of int8 codes.
 class Int8Group {
  public:
+  Int8Group() = default;
   HWY_INLINE Int8Group(const Lanes& minimum, const Lanes& scale)
       : minimum_(minimum), scale_(scale) {}
 
@@ -98,6 +99,7 @@ class Int8Group {
 /// One group of int4 codes: what the sixteen codes mean is one register, to look up.
 class Int4Group {
  public:
+  Int4Group() = default;
   HWY_INLINE Int4Group(const Lanes& minimum, const Lanes& scale)
       : table_(round_to_half(multiply_add({{hn::Iota(FloatTag(), 0.0f)}}, scale, minimum))) {}
 
@@ -121,6 +123,7 @@ class Int4Group {
 /// One group of int4 codes.
 class Int4Group {
  public:
+  Int4Group() = default;
   HWY_INLINE Int4Group(const Lanes& minimum, const Lanes& scale)
       : minimum_(minimum), scale_(scale) {}
 
@@ -147,55 +150,161 @@ class Int4Group {
 };
 #endif
 
-/// The last numbers of a row, fewer than a block of codes.
-template <typename Sink>
-HWY_INLINE void put_partly(const Lanes& lower, const Lanes& upper, std::int64_t at,
-                           std::int64_t count, const Sink& sink) {
-  sink.put_partly(lower, at, std::min(count, kLanes));
-  if (count > kLanes) {
-    sink.put_partly(upper, at + kLanes, count - kLanes);
+// Parameters are widened four groups at once; a row has room for a whole number of fours.
+inline constexpr std::int64_t kGroups = 4;
+
+HWY_INLINE void widen_params(const std::byte* params, float (&wide)[2 * kGroups]) {
+  const hn::FixedTag<float, 2 * kGroups> tag;
+  const hn::Rebind<hwy::float16_t, decltype(tag)> halves;
+  const auto* from = reinterpret_cast<const hwy::float16_t*>(params);
+  hn::StoreU(hn::PromoteTo(tag, hn::LoadU(halves, from)), tag, wide);
+}
+
+template <int Rows, int Columns>
+HWY_INLINE void add_products(const float* x, std::int64_t x_stride, const Lanes (&w)[Columns],
+                             Lanes (&sums)[Rows][Columns]) {
+  HWY_UNROLL(8)
+  for (int i = 0; i < Rows; ++i) {
+    Lanes xi = load_lanes(x + i * x_stride);
+    HWY_UNROLL(2)
+    for (int part = 0; part < kRegisters; ++part) {
+      keep_in_register(xi.r[part]);
+    }
+    HWY_UNROLL(4)
+    for (int j = 0; j < Columns; ++j) {
+      sums[i][j] = multiply_add(xi, w[j], sums[i][j]);
+    }
   }
 }
 
-template <typename Group, typename Sink>
-HWY_INLINE void widen_group(const Group& group, const std::byte* codes, std::int64_t from,
-                            std::int64_t to, const Sink& sink) {
-  Lanes lower;
-  Lanes upper;
-  for (; from + kCodeBlock <= to; from += kCodeBlock) {
-    group.numbers(codes + from / kCodeBlock * Group::kBlockBytes, lower, upper);
-    sink.put(lower, from);
-    sink.put(upper, from + kLanes);
+inline constexpr std::int64_t kLineBytes = 64;
+
+HWY_INLINE void fetch(const std::byte* line) {
+  _mm_prefetch(reinterpret_cast<const char*>(line), _MM_HINT_T0);
+}
+
+/// Four whole groups of kBlocks blocks each; `soon`: codes to fetch meanwhile.
+template <typename Group, int kBlocks, typename Sink>
+HWY_INLINE void widen_four(const std::byte* params, const std::byte* codes, const std::byte* soon,
+                           std::int64_t at, const Sink& sink) {
+  float wide[2 * kGroups];
+  widen_params(params, wide);
+  HWY_UNROLL(8)
+  for (std::int64_t i = 0; i < kGroups * kBlocks * Group::kBlockBytes; i += kLineBytes) {
+    fetch(soon + i);
   }
-  if (from < to) {
-    group.numbers(codes + from / kCodeBlock * Group::kBlockBytes, lower, upper);
-    put_partly(lower, upper, from, to - from, sink);
+  HWY_UNROLL(4)
+  for (int g = 0; g < kGroups; ++g) {
+    const Group group(set_lanes(wide[2 * g]), set_lanes(wide[2 * g + 1]));
+    HWY_UNROLL(4)
+    for (int b = 0; b < kBlocks; ++b) {
+      const int block = g * kBlocks + b;
+      Lanes lower;
+      Lanes upper;
+      group.numbers(codes + block * Group::kBlockBytes, lower, upper);
+      sink.put(lower, at + block * kCodeBlock);
+      sink.put(upper, at + block * kCodeBlock + kLanes);
+    }
+  }
+}
+
+/// The last groups of a run, fewer than four whole ones.
+template <typename Group, typename Sink>
+HWY_NOINLINE void widen_last(const PackedRun& run, const std::byte* params, const std::byte* codes,
+                             std::int64_t at, Sink sink) {
+  float wide[2 * kGroups];
+  widen_params(params, wide);
+  for (const float* of_group = wide; at < run.count; of_group += 2) {
+    const Group group(set_lanes(of_group[0]), set_lanes(of_group[1]));
+    const std::int64_t end = std::min(at + run.group, run.count);
+    for (; at < end; at += kCodeBlock, codes += Group::kBlockBytes) {
+      Lanes lower;
+      Lanes upper;
+      group.numbers(codes, lower, upper);
+      sink.put_partly(lower, at, std::min(end - at, kLanes));
+      if (end - at > kLanes) {
+        sink.put_partly(upper, at + kLanes, std::min(end - at - kLanes, kLanes));
+      }
+    }
+  }
+}
+
+template <typename Group, int kBlocks, typename Sink>
+HWY_INLINE void widen_groups(const PackedRun& run, const Sink& sink) {
+  constexpr std::int64_t kNumbers = kGroups * kBlocks * kCodeBlock;
+  const std::byte* params = run.params;
+  const std::byte* codes = run.codes;
+  const std::byte* soon = run.soon_codes;
+  fetch(run.soon_params);
+  std::int64_t at = 0;
+  for (; at + kNumbers <= run.count; at += kNumbers) {
+    widen_four<Group, kBlocks>(params, codes, soon, at, sink);
+    params += kGroups * 4;
+    codes += kGroups * kBlocks * Group::kBlockBytes;
+    soon += kGroups * kBlocks * Group::kBlockBytes;
+  }
+  if (at < run.count) {
+    widen_last<Group>(run, params, codes, at, sink);
   }
 }
 
 template <typename Group, typename Sink>
 HWY_INLINE void widen_groups(const PackedRun& run, const Sink& sink) {
-  // Parameters are widened four groups at once; a row has a whole number of fours.
-  constexpr std::int64_t kGroups = 4;
-  const hn::FixedTag<float, 2 * kGroups> params_tag;
-  const hn::Rebind<hwy::float16_t, decltype(params_tag)> halves_tag;
-  const auto* params = reinterpret_cast<const hwy::float16_t*>(run.params);
-  for (std::int64_t first = 0; first < run.count; first += kGroups * run.group) {
-    float wide[2 * kGroups];
-    hn::StoreU(hn::PromoteTo(params_tag, hn::LoadU(halves_tag, params)), params_tag, wide);
-    params += 2 * kGroups;
-    const std::int64_t end = std::min(first + kGroups * run.group, run.count);
-    const float* of_group = wide;
-    for (std::int64_t from = first; from < end; from += run.group) {
-      const Group group(set_lanes(of_group[0]), set_lanes(of_group[1]));
-      of_group += 2;
-      widen_group(group, run.codes, from, std::min(from + run.group, end), sink);
+  switch (run.group) {
+    case 32:
+      return widen_groups<Group, 1>(run, sink);
+    case 64:
+      return widen_groups<Group, 2>(run, sink);
+    case 128:
+      return widen_groups<Group, 4>(run, sink);
+    default:
+      HWY_ABORT("groups of %d", static_cast<int>(run.group));
+  }
+}
+
+/// `dot_tile` with packed rows of w, `stride_bytes` apart, of which `run` is the first; four groups
+/// divide its length.
+template <typename Group, int Rows, int Columns>
+HWY_INLINE void dot_packed_tile(const float* HWY_RESTRICT x, std::int64_t x_stride,
+                                const PackedRun& run, std::int64_t stride_bytes,
+                                Lanes (&sums)[Rows][Columns]) {
+  clear(sums);
+  const std::int64_t four_bytes = kGroups * run.group / kCodeBlock * Group::kBlockBytes;
+  const std::byte* codes = run.codes;
+  for (std::int64_t four = 0; four * kGroups * run.group < run.count; ++four) {
+    float wide[Columns][2 * kGroups];
+    for (int j = 0; j < Columns; ++j) {
+      const std::int64_t params = j * stride_bytes + four * kGroups * 4;
+      widen_params(run.params + params, wide[j]);
+      fetch(run.soon_params + params);
+      for (std::int64_t i = 0; i < four_bytes; i += kLineBytes) {
+        fetch(run.soon_codes + j * stride_bytes + four * four_bytes + i);
+      }
+    }
+    for (int g = 0; g < kGroups; ++g) {
+      Group groups[Columns];
+      HWY_UNROLL(4)
+      for (int j = 0; j < Columns; ++j) {
+        groups[j] = Group(set_lanes(wide[j][2 * g]), set_lanes(wide[j][2 * g + 1]));
+      }
+      for (std::int64_t k = 0; k < run.group; k += kCodeBlock) {
+        Lanes lower[Columns];
+        Lanes upper[Columns];
+        HWY_UNROLL(4)
+        for (int j = 0; j < Columns; ++j) {
+          groups[j].numbers(codes + j * stride_bytes, lower[j], upper[j]);
+        }
+        add_products(x, x_stride, lower, sums);
+        add_products(x + kLanes, x_stride, upper, sums);
+        codes += Group::kBlockBytes;
+        x += kCodeBlock;
+      }
     }
   }
 }
 
-/// Gives what a run means to `sink`: put(lanes, at) for sixteen numbers from `at` on, and
-/// put_partly(lanes, at, count) for the last ones, if fewer.
+/// Gives what a run means to `sink`: put(lanes, at) for sixteen numbers from `at` on, and near the
+/// end put_partly(lanes, at, count) for at most sixteen.
 template <typename Sink>
 HWY_INLINE void widen_run(const PackedRun& run, const Sink& sink) {
   if (run.packing == Packing::int4) {
