@@ -13,6 +13,19 @@ using device::SequenceRows;
 
 std::size_t at(std::int64_t index) { return static_cast<std::size_t>(index); }
 
+/// One row of weights as numbers.
+std::vector<Half> weight_row(const device::Weights& weights, std::int64_t row,
+                             std::int64_t columns) {
+  const auto from = weights.from_row(row, columns);
+  std::vector<Half> numbers(at(columns));
+  if (weights.format.packed()) {
+    unpack_row(weights.format, from.data, numbers);
+  } else {
+    std::copy_n(from.halves(), columns, numbers.begin());
+  }
+  return numbers;
+}
+
 double element(const std::byte* data, std::int64_t index, device::KvType type) {
   return type == device::KvType::f16 ? to_float(reinterpret_cast<const Half*>(data)[index])
                                      : reinterpret_cast<const float*>(data)[index];
@@ -141,6 +154,10 @@ std::int32_t choose(const float* logits, std::int64_t vocab, const device::Sampl
 
 std::vector<Sum> reference_linear(const device::LinearArgs& args) {
   std::vector<Sum> result;
+  std::vector<std::vector<Half>> weight;
+  for (std::int64_t o = 0; o < args.out_features; ++o) {
+    weight.push_back(weight_row(args.weight, o, args.in_features));
+  }
   for (std::int64_t r = 0; r < args.rows; ++r) {
     for (std::int64_t o = 0; o < args.out_features; ++o) {
       Sum sum;
@@ -149,8 +166,7 @@ std::vector<Sum> reference_linear(const device::LinearArgs& args) {
         sum.magnitude += std::abs(term);
       };
       for (std::int64_t i = 0; i < args.in_features; ++i) {
-        add(static_cast<double>(args.x[r * args.in_features + i]) *
-            to_float(args.weight.halves()[o * args.in_features + i]));
+        add(static_cast<double>(args.x[r * args.in_features + i]) * to_float(weight[at(o)][at(i)]));
       }
       if (args.bias != nullptr) {
         add(to_float(args.bias[o]));
@@ -189,9 +205,9 @@ std::vector<double> reference_layer_norm(const device::LayerNormArgs& args) {
 std::vector<double> reference_embed(const device::EmbedArgs& args) {
   std::vector<double> result;
   for (std::size_t t = 0; t < args.tokens.size(); ++t) {
+    const auto token = weight_row(args.token_table, args.tokens[t], args.width);
     for (std::int64_t i = 0; i < args.width; ++i) {
-      result.push_back(static_cast<double>(
-                           to_float(args.token_table.halves()[args.tokens[t] * args.width + i])) +
+      result.push_back(static_cast<double>(to_float(token[at(i)])) +
                        to_float(args.position_table[args.positions[t] * args.width + i]));
     }
   }

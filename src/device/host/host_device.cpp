@@ -27,12 +27,32 @@ constexpr std::int64_t kRowsAtOnce = 4;
 // What a GPU would answer.
 constexpr std::int64_t kRowsLikeGpu = 8;
 
+void check_format(const PackFormat& format) {
+  STAGECOACH_CHECK(
+      !format.packed() || format.group == 32 || format.group == 64 || format.group == 128,
+      "weights in groups of {}", format.group);
+}
+
 void check_linear(const LinearArgs& args) {
+  check_format(args.weight.format);
   STAGECOACH_CHECK(args.rows >= 0 && args.in_features > 0 && args.out_features > 0,
                    "a product of {} rows, {} in and {} out", args.rows, args.in_features,
                    args.out_features);
   STAGECOACH_CHECK(args.out_stride >= args.out_features, "out_stride {} < out_features {}",
                    args.out_stride, args.out_features);
+}
+
+void check_widen(const WidenArgs& args) {
+  check_format(args.weight.format);
+  STAGECOACH_CHECK(args.weight.format.packed(), "weights to widen must be packed");
+  STAGECOACH_CHECK(args.rows >= 0 && args.columns > 0, "{} rows of {} to widen", args.rows,
+                   args.columns);
+}
+
+void check_embed(const EmbedArgs& args) {
+  check_format(args.token_table.format);
+  STAGECOACH_CHECK(args.tokens.size() == args.positions.size(), "{} tokens, {} positions",
+                   args.tokens.size(), args.positions.size());
 }
 
 void check_attention(const AttentionArgs& args) {
@@ -234,15 +254,21 @@ void HostDevice::release(std::byte* data, std::size_t /*size_bytes*/) noexcept {
 }
 
 void HostDevice::embed(Stream& stream, EmbedArgs args) {
-  STAGECOACH_CHECK(args.tokens.size() == args.positions.size(), "{} tokens, {} positions",
-                   args.tokens.size(), args.positions.size());
+  check_embed(args);
   compute(stream, [this, args = std::move(args)] {
     const auto& kernels = row_kernels(isa_);
     for_rows(static_cast<std::int64_t>(args.tokens.size()), [&](std::int64_t row) {
       const auto i = static_cast<std::size_t>(row);
-      kernels.add_halves(args.token_table.halves() + args.tokens[i] * args.width,
-                         args.position_table + args.positions[i] * args.width, args.width,
-                         args.out + row * args.width);
+      const Half* position = args.position_table + args.positions[i] * args.width;
+      float* out = args.out + row * args.width;
+      if (args.token_table.format.packed()) {
+        kernels.add_packed(
+            packed_run(args.token_table, args.width, args.tokens[i], args.tokens[i], 0, args.width),
+            position, out);
+      } else {
+        kernels.add_halves(args.token_table.halves() + args.tokens[i] * args.width, position,
+                           args.width, out);
+      }
     });
   });
 }
@@ -263,8 +289,16 @@ void HostDevice::linear(Stream& stream, LinearArgs args) {
   }
 }
 
-void HostDevice::widen(Stream& /*stream*/, WidenArgs /*args*/) {
-  throw InternalError("widen is not built yet");
+void HostDevice::widen(Stream& stream, WidenArgs args) {
+  check_widen(args);
+  compute(stream, [this, args] {
+    const auto& kernels = row_kernels(isa_);
+    for_rows(args.rows, [&](std::int64_t row) {
+      const auto soon = std::min(row + 1, args.rows - 1);
+      kernels.widen_packed(packed_run(args.weight, args.columns, row, soon, 0, args.columns),
+                           args.out + row * args.columns);
+    });
+  });
 }
 
 void HostDevice::attention_scores(Stream& /*stream*/, AttentionArgs /*args*/) {

@@ -14,13 +14,35 @@ constexpr std::int64_t padded_to_lanes(std::int64_t elements) {
   return (elements + kLaneCount - 1) / kLaneCount * kLaneCount;
 }
 
-/// A block of a product: `rows` rows of x times `columns` rows of w over `depth` elements of both.
-template <typename W>
-struct LinearBlock {
+/// Numbers of a packed row, from one at the start of its first group, or of a fourth group, on.
+struct PackedRun {
+  Packing packing = Packing::int4;
+  std::int64_t group = 0;
+  const std::byte* params = nullptr;
+  const std::byte* codes = nullptr;
+  std::int64_t count = 0;
+  const std::byte* soon_params = nullptr;  ///< of a run as long that is wanted soon: fetched
+  const std::byte* soon_codes = nullptr;   ///< meanwhile
+};
+
+/// The numbers `first` to `first + count` - 1 of row `row` of packed weights; four groups divide
+/// `first`. The same numbers of row `soon` are wanted soon.
+inline PackedRun packed_run(const Weights& weights, std::int64_t columns, std::int64_t row,
+                            std::int64_t soon, std::int64_t first, std::int64_t count) {
+  const auto& format = weights.format;
+  const std::int64_t before_params = first / format.group * 4;
+  const std::int64_t before_codes = row_params_bytes(format, columns) + code_bytes(format, first);
+  const std::byte* start = weights.from_row(row, columns).data;
+  const std::byte* later = weights.from_row(soon, columns).data;
+  return {format.packing, format.group,          start + before_params, start + before_codes,
+          count,          later + before_params, later + before_codes};
+}
+
+/// A block of a product: `rows` rows of x times `columns` rows of the weight over `depth` elements
+/// of both.
+struct ProductBlock {
   const float* x = nullptr;  ///< rows padded with zeros to a multiple of 16 elements
   std::int64_t x_stride = 0;
-  const W* w = nullptr;
-  std::int64_t w_stride = 0;
   std::int64_t depth = 0;
   std::int64_t rows = 0;  ///< at most LinearKernels::tile_rows
   std::int64_t columns = 0;
@@ -32,12 +54,28 @@ struct LinearBlock {
   bool relu = false;
 };
 
+template <typename W>
+struct LinearBlock : ProductBlock {
+  const W* w = nullptr;
+  std::int64_t w_stride = 0;
+};
+
+/// Four groups divide `depth`, and four the columns.
+struct PackedBlock : ProductBlock {
+  PackedRun w{};  ///< of the first column
+  std::int64_t w_stride_bytes = 0;
+};
+
 struct LinearKernels {
   std::int64_t tile_rows = 0;
+  std::int64_t packed_rows = 0;
   void (*block_f32)(const LinearBlock<float>& block) = nullptr;
   void (*block_f16)(const LinearBlock<Half>& block) = nullptr;
-  /// Widens `count` elements and writes zeros up to a multiple of 16.
+  /// For at most `packed_rows` rows.
+  void (*block_packed)(const PackedBlock& block) = nullptr;
+  /// Each widens its elements and writes zeros up to a multiple of 16.
   void (*widen)(const Half* from, std::int64_t count, float* to) = nullptr;
+  void (*widen_packed)(const PackedRun& run, float* to) = nullptr;
   void (*copy_padded)(const float* from, std::int64_t count, float* to) = nullptr;
 };
 const LinearKernels& linear_kernels(Isa isa);
@@ -67,6 +105,10 @@ struct RowKernels {
   void (*layer_norm)(const LayerNormArgs& args, std::int64_t row) = nullptr;
   /// out = a + b, widened.
   void (*add_halves)(const Half* a, const Half* b, std::int64_t count, float* out) = nullptr;
+  /// out = what the run means + b, widened.
+  void (*add_packed)(const PackedRun& run, const Half* b, float* out) = nullptr;
+  /// out = what the run means.
+  void (*widen_packed)(const PackedRun& run, Half* out) = nullptr;
 };
 const RowKernels& row_kernels(Isa isa);
 

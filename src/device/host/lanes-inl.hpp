@@ -169,13 +169,8 @@ HWY_INLINE void keep_in_register(Register& value) { asm("" : "+v"(value.raw)); }
 inline constexpr int kTileRows = HWY_TARGET == HWY_AVX3 ? 6 : 3;
 inline constexpr int kTileColumns = HWY_TARGET == HWY_AVX3 ? 4 : 2;
 
-/// sums[i][j] = x_i . w_j over `depth` elements, for Rows rows of x and Columns rows of w. Each sum
-/// is the same bits for every shape of the tile. x must be padded with zeros to a multiple of 16; w
-/// is not read beyond `depth`.
-template <int Rows, int Columns, typename W>
-HWY_INLINE void dot_tile(const float* HWY_RESTRICT x, std::int64_t x_stride,
-                         const W* HWY_RESTRICT w, std::int64_t w_stride, std::int64_t depth,
-                         Lanes (&sums)[Rows][Columns]) {
+template <int Rows, int Columns>
+HWY_INLINE void clear(Lanes (&sums)[Rows][Columns]) {
   HWY_UNROLL(8)
   for (int i = 0; i < Rows; ++i) {
     HWY_UNROLL(4)
@@ -183,6 +178,16 @@ HWY_INLINE void dot_tile(const float* HWY_RESTRICT x, std::int64_t x_stride,
       sums[i][j] = set_lanes(0.0f);
     }
   }
+}
+
+/// sums[i][j] = x_i . w_j over `depth` elements, for Rows rows of x and Columns rows of w. Each sum
+/// is the same bits for every shape of the tile. x must be padded with zeros to a multiple of 16; w
+/// is not read beyond `depth`.
+template <int Rows, int Columns, typename W>
+HWY_INLINE void dot_tile(const float* HWY_RESTRICT x, std::int64_t x_stride,
+                         const W* HWY_RESTRICT w, std::int64_t w_stride, std::int64_t depth,
+                         Lanes (&sums)[Rows][Columns]) {
+  clear(sums);
   const std::int64_t whole = depth / kLanes * kLanes;
   for (std::int64_t k = 0; k < whole; k += kLanes) {
     HWY_UNROLL(2)

@@ -18,11 +18,10 @@ constexpr std::int64_t kMaxTileRows = 6;
 // Up to so many tiles of rows it is faster to widen in registers again for each tile.
 constexpr std::int64_t kDirectTiles = 4;
 
-template <typename W>
-LinearBlock<W> make_block(const LinearArgs& args, std::int64_t row, std::int64_t rows,
-                          std::int64_t column, std::int64_t columns, std::int64_t depth_from,
-                          std::int64_t depth) {
-  LinearBlock<W> block;
+template <typename Block>
+Block make_block(const LinearArgs& args, std::int64_t row, std::int64_t rows, std::int64_t column,
+                 std::int64_t columns, std::int64_t depth_from, std::int64_t depth) {
+  Block block;
   block.depth = depth;
   block.rows = rows;
   block.columns = columns;
@@ -40,6 +39,25 @@ struct Matrix {
   std::int64_t stride;
 };
 
+// `depth` inputs from k on of a packed row; fetches what the next step over the rows will want.
+PackedRun run_of(const LinearArgs& args, std::int64_t column, std::int64_t k, std::int64_t depth) {
+  const auto soon = std::min(column + kColumnStep, args.out_features - 1);
+  return packed_run(args.weight, args.in_features, column, soon, k, depth);
+}
+
+// Rows `from` to `from + count` - 1 of the weight, inputs from k on, with zeros up to whole lanes.
+void widen_rows(const LinearArgs& args, const LinearKernels& kernels, std::int64_t from,
+                std::int64_t count, std::int64_t k, std::int64_t depth, float* panel) {
+  for (std::int64_t i = 0; i < count; ++i) {
+    float* to = panel + i * kScratchStride;
+    if (args.weight.format.packed()) {
+      kernels.widen_packed(run_of(args, from + i, k, depth), to);
+    } else {
+      kernels.widen(args.weight.halves() + (from + i) * args.in_features + k, depth, to);
+    }
+  }
+}
+
 // Few rows: weights are widened in registers, straight from where they lie, at the speed of memory.
 void run_direct(const LinearArgs& args, const LinearKernels& kernels, const Matrix& x,
                 std::int64_t column_from, std::int64_t column_to) {
@@ -49,12 +67,58 @@ void run_direct(const LinearArgs& args, const LinearKernels& kernels, const Matr
       const std::int64_t depth = std::min(kDepthBlock, args.in_features - k);
       for (std::int64_t row = 0; row < args.rows; row += kernels.tile_rows) {
         const std::int64_t rows = std::min(kernels.tile_rows, args.rows - row);
-        auto block = make_block<Half>(args, row, rows, column, columns, k, depth);
+        auto block = make_block<LinearBlock<Half>>(args, row, rows, column, columns, k, depth);
         block.x = x.data + row * x.stride + k;
         block.x_stride = x.stride;
         block.w = args.weight.halves() + column * args.in_features + k;
         block.w_stride = args.in_features;
         kernels.block_f16(block);
+      }
+    }
+  }
+}
+
+// A block of packed weights, widened in registers.
+void multiply_packed(const LinearArgs& args, const LinearKernels& kernels, const Matrix& x,
+                     std::int64_t column, std::int64_t columns, std::int64_t k,
+                     std::int64_t depth) {
+  auto block = make_block<PackedBlock>(args, 0, args.rows, column, columns, k, depth);
+  block.x = x.data + k;
+  block.x_stride = x.stride;
+  block.w = run_of(args, column, k, depth);
+  block.w_stride_bytes = args.weight.row_bytes(args.in_features);
+  kernels.block_packed(block);
+}
+
+// A block of packed weights, widened into L1 once for all rows of x.
+void widen_and_multiply(const LinearArgs& args, const LinearKernels& kernels, const Matrix& x,
+                        std::int64_t column, std::int64_t columns, std::int64_t k,
+                        std::int64_t depth, float* panel) {
+  widen_rows(args, kernels, column, columns, k, depth, panel);
+  for (std::int64_t row = 0; row < args.rows; row += kernels.tile_rows) {
+    const std::int64_t rows = std::min(kernels.tile_rows, args.rows - row);
+    auto block = make_block<LinearBlock<float>>(args, row, rows, column, columns, k, depth);
+    block.x = x.data + row * x.stride + k;
+    block.x_stride = x.stride;
+    block.w = panel;
+    block.w_stride = kScratchStride;
+    block.depth = padded_to_lanes(depth);
+    kernels.block_f32(block);
+  }
+}
+
+// Few rows, packed weights: at the speed of memory, or of widening.
+void run_direct_packed(const LinearArgs& args, const LinearKernels& kernels, const Matrix& x,
+                       std::int64_t column_from, std::int64_t column_to, float* panel) {
+  for (std::int64_t column = column_from; column < column_to; column += kColumnStep) {
+    const std::int64_t columns = std::min(kColumnStep, column_to - column);
+    for (std::int64_t k = 0; k < args.in_features; k += kDepthBlock) {
+      const std::int64_t depth = std::min(kDepthBlock, args.in_features - k);
+      if (args.rows <= kernels.packed_rows && columns == kColumnStep &&
+          depth % (4 * args.weight.format.group) == 0) {
+        multiply_packed(args, kernels, x, column, columns, k, depth);
+      } else {
+        widen_and_multiply(args, kernels, x, column, columns, k, depth, panel);
       }
     }
   }
@@ -67,18 +131,15 @@ void run_panel(const LinearArgs& args, const LinearKernels& kernels, std::int64_
   float* x_tile = panel + kPanelRows * kScratchStride;
   for (std::int64_t k = 0; k < args.in_features; k += kDepthBlock) {
     const std::int64_t depth = std::min(kDepthBlock, args.in_features - k);
-    for (std::int64_t column = column_from; column < column_to; ++column) {
-      kernels.widen(args.weight.halves() + column * args.in_features + k, depth,
-                    panel + (column - column_from) * kScratchStride);
-    }
+    widen_rows(args, kernels, column_from, column_to - column_from, k, depth, panel);
     for (std::int64_t row = 0; row < args.rows; row += kernels.tile_rows) {
       const std::int64_t rows = std::min(kernels.tile_rows, args.rows - row);
       for (std::int64_t i = 0; i < rows; ++i) {
         kernels.copy_padded(args.x + (row + i) * args.in_features + k, depth,
                             x_tile + i * kScratchStride);
       }
-      auto block =
-          make_block<float>(args, row, rows, column_from, column_to - column_from, k, depth);
+      auto block = make_block<LinearBlock<float>>(args, row, rows, column_from,
+                                                  column_to - column_from, k, depth);
       block.x = x_tile;
       block.x_stride = kScratchStride;
       block.w = panel;
@@ -126,7 +187,9 @@ void linear(const LinearArgs& args, const LinearKernels& kernels, ThreadPool& po
   pool.parallel_for((args.out_features + step - 1) / step, [&](std::int64_t index, int worker) {
     const std::int64_t from = index * step;
     const std::int64_t to = std::min(from + step, args.out_features);
-    if (direct) {
+    if (direct && args.weight.format.packed()) {
+      run_direct_packed(args, kernels, x, from, to, scratch.of_worker(worker));
+    } else if (direct) {
       run_direct(args, kernels, x, from, to);
     } else {
       run_panel(args, kernels, from, to, scratch.of_worker(worker));

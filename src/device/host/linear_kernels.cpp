@@ -4,6 +4,7 @@
 // Must come after foreach_target.h.
 #include "device/host/kernels.hpp"
 #include "device/host/lanes-inl.hpp"
+#include "device/host/packed-inl.hpp"
 
 #if STAGECOACH_KERNEL_TARGET
 HWY_BEFORE_NAMESPACE();
@@ -11,10 +12,11 @@ namespace stagecoach::device {
 namespace HWY_NAMESPACE {
 namespace {
 
+// Rows up to which widening packed weights again for each tile is no loss.
+constexpr std::int64_t kPackedRows = HWY_TARGET == HWY_AVX3 ? 4 : 3;
+
 // What happens to four sums (V = Four) or to one (V = float) before they are stored.
-template <typename W>
-HWY_INLINE void finish_four(const LinearBlock<W>& block, Four sums, float* out,
-                            std::int64_t column) {
+HWY_INLINE void finish_four(const ProductBlock& block, Four sums, float* out, std::int64_t column) {
   const FourTag tag;
   if (block.accumulate) {
     sums = hn::Add(hn::LoadU(tag, out), sums);
@@ -33,9 +35,7 @@ HWY_INLINE void finish_four(const LinearBlock<W>& block, Four sums, float* out,
   hn::StoreU(sums, tag, out);
 }
 
-template <typename W>
-HWY_INLINE void finish_one(const LinearBlock<W>& block, float sum, float* out,
-                           std::int64_t column) {
+HWY_INLINE void finish_one(const ProductBlock& block, float sum, float* out, std::int64_t column) {
   if (block.accumulate) {
     sum = *out + sum;
   }
@@ -50,11 +50,9 @@ HWY_INLINE void finish_one(const LinearBlock<W>& block, float sum, float* out,
   *out = sum;
 }
 
-template <int Rows, int Columns, typename W>
-HWY_INLINE void tile(const LinearBlock<W>& block, std::int64_t column) {
-  Lanes sums[Rows][Columns];
-  dot_tile(block.x, block.x_stride, block.w + column * block.w_stride, block.w_stride, block.depth,
-           sums);
+template <int Rows, int Columns>
+HWY_INLINE void finish(const ProductBlock& block, const Lanes (&sums)[Rows][Columns],
+                       std::int64_t column) {
   HWY_UNROLL(8)
   for (int i = 0; i < Rows; ++i) {
     float* out = block.out + i * block.out_stride + column;
@@ -67,6 +65,14 @@ HWY_INLINE void tile(const LinearBlock<W>& block, std::int64_t column) {
       }
     }
   }
+}
+
+template <int Rows, int Columns, typename W>
+HWY_INLINE void tile(const LinearBlock<W>& block, std::int64_t column) {
+  Lanes sums[Rows][Columns];
+  dot_tile(block.x, block.x_stride, block.w + column * block.w_stride, block.w_stride, block.depth,
+           sums);
+  finish(block, sums, column);
 }
 
 template <int Rows, typename W>
@@ -102,14 +108,67 @@ void run_block(const LinearBlock<W>& block) {
   }
 }
 
+template <typename Group, int Rows>
+void packed_block_of(const PackedBlock& block) {
+  PackedRun run = block.w;
+  for (std::int64_t column = 0; column < block.columns; column += kTileColumns) {
+    Lanes sums[Rows][kTileColumns];
+    dot_packed_tile<Group>(block.x, block.x_stride, run, block.w_stride_bytes, sums);
+    finish(block, sums, column);
+    for (auto* at : {&run.params, &run.codes, &run.soon_params, &run.soon_codes}) {
+      *at += kTileColumns * block.w_stride_bytes;
+    }
+  }
+}
+
+template <typename Group>
+void packed_block(const PackedBlock& block) {
+  switch (block.rows) {
+    case 1:
+      return packed_block_of<Group, 1>(block);
+    case 2:
+      return packed_block_of<Group, 2>(block);
+    case 3:
+      return packed_block_of<Group, 3>(block);
+#if HWY_TARGET == HWY_AVX3
+    case 4:
+      return packed_block_of<Group, 4>(block);
+#endif
+    default:
+      HWY_ABORT("a tile of %d rows", static_cast<int>(block.rows));
+  }
+}
+
+void run_packed_block(const PackedBlock& block) {
+  if (block.w.packing == Packing::int4) {
+    packed_block<Int4Group>(block);
+  } else {
+    packed_block<Int8Group>(block);
+  }
+}
+
+// Rows of floats, with zeros up to a multiple of 16.
+struct PaddedFloats {
+  float* to;
+
+  HWY_INLINE void put(const Lanes& lanes, std::int64_t at) const { store_lanes(lanes, to + at); }
+  HWY_INLINE void put_partly(const Lanes& lanes, std::int64_t at, std::int64_t count) const {
+    float padded[kLanes] = {};
+    store_lanes_partly(lanes, padded, count);
+    store_lanes(load_lanes(padded), to + at);
+  }
+};
+
+void widen_packed(const PackedRun& run, float* to) { widen_run(run, PaddedFloats{to}); }
 void widen(const Half* from, std::int64_t count, float* to) { widen_row(from, count, to); }
 void copy_padded(const float* from, std::int64_t count, float* to) { widen_row(from, count, to); }
 
 }  // namespace
 
 const LinearKernels& linear_table() {
-  static constexpr LinearKernels kTable{kTileRows, run_block<float>, run_block<Half>, widen,
-                                        copy_padded};
+  static constexpr LinearKernels kTable{kTileRows,       kPackedRows,      run_block<float>,
+                                        run_block<Half>, run_packed_block, widen,
+                                        widen_packed,    copy_padded};
   return kTable;
 }
 

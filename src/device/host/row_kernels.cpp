@@ -2,10 +2,13 @@
 #define HWY_TARGET_INCLUDE "device/host/row_kernels.cpp"
 #include <hwy/foreach_target.h>
 // Must come after foreach_target.h.
+#include <hwy/cache_control.h>
+
 #include <cmath>
 
 #include "device/host/kernels.hpp"
 #include "device/host/lanes-inl.hpp"
+#include "device/host/packed-inl.hpp"
 
 #if STAGECOACH_KERNEL_TARGET
 HWY_BEFORE_NAMESPACE();
@@ -77,10 +80,67 @@ void add_halves(const Half* a, const Half* b, std::int64_t count, float* out) {
   }
 }
 
+// Numbers as they come, plus a row of halves.
+struct SumWithHalves {
+  const Half* b;
+  float* out;
+
+  HWY_INLINE void put(const Lanes& lanes, std::int64_t at) const {
+    store_lanes(add(lanes, load_lanes(b + at)), out + at);
+  }
+  HWY_INLINE void put_partly(const Lanes& lanes, std::int64_t at, std::int64_t count) const {
+    store_lanes_partly(add(lanes, load_lanes_partly(b + at, count)), out + at, count);
+  }
+};
+
+void put_halves(const Lanes& lanes, std::int64_t count, Half* out) {
+  Half whole[kLanes];
+  store_lanes(lanes, whole);
+  std::copy_n(whole, count, out);
+}
+
+struct Halves {
+  Half* out;
+
+  HWY_INLINE void put(const Lanes& lanes, std::int64_t at) const { store_lanes(lanes, out + at); }
+  HWY_INLINE void put_partly(const Lanes& lanes, std::int64_t at, std::int64_t count) const {
+    put_halves(lanes, count, out + at);
+  }
+};
+
+// Past the caches: what is widened is used when all of it is. For an aligned `out`.
+struct StreamedHalves {
+  Half* out;
+
+  HWY_INLINE void put(const Lanes& lanes, std::int64_t at) const {
+    HWY_UNROLL(2)
+    for (int i = 0; i < kRegisters; ++i) {
+      hn::Stream(hn::DemoteTo(HalfTag(), lanes.r[i]), HalfTag(),
+                 reinterpret_cast<hwy::float16_t*>(out + at + i * kRegister));
+    }
+  }
+  HWY_INLINE void put_partly(const Lanes& lanes, std::int64_t at, std::int64_t count) const {
+    put_halves(lanes, count, out + at);
+  }
+};
+
+void add_packed(const PackedRun& run, const Half* b, float* out) {
+  widen_run(run, SumWithHalves{b, out});
+}
+void widen_packed(const PackedRun& run, Half* out) {
+  constexpr std::uintptr_t kLine = 64;
+  if (reinterpret_cast<std::uintptr_t>(out) % kLine == 0) {
+    widen_run(run, StreamedHalves{out});
+    hwy::FlushStream();
+  } else {
+    widen_run(run, Halves{out});
+  }
+}
+
 }  // namespace
 
 const RowKernels& row_table() {
-  static constexpr RowKernels kTable{layer_norm, add_halves};
+  static constexpr RowKernels kTable{layer_norm, add_halves, add_packed, widen_packed};
   return kTable;
 }
 
