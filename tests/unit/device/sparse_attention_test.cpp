@@ -327,10 +327,11 @@ std::vector<std::int64_t> select(const TestDevice& device, std::vector<float> sc
   AttentionSelection selection;
   AttentionArgs args;
   args.heads = args.kv_heads = args.head_dim = 1;
-  args.page_tokens = count + 1;
+  args.page_tokens = 16;
   args.sparsity = static_cast<double>(std::max<std::int64_t>(kept, 1)) /
                   static_cast<double>(std::max<std::int64_t>(count, 1));
-  args.sequences = {{0, 1, static_cast<std::int32_t>(count), {nullptr}}};
+  args.sequences = {{0, 1, static_cast<std::int32_t>(count),
+                     std::vector<std::byte*>(static_cast<std::size_t>(count / 16 + 1))}};
   auto row = scores;
   row.push_back(kInfinity);  // the newest position is no candidate
   args.sequences.front().sparse = true;
