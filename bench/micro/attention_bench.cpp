@@ -172,6 +172,21 @@ void prefill_partials(benchmark::State& state) {
           static_cast<int>(state.range(1)));
 }
 
+// What the arithmetic takes: one sequence of which all is in the second-level cache, the fastest of
+// many runs. Arguments: tokens of a page, format.
+void decode_in_cache(benchmark::State& state) {
+  const std::int64_t context = std::int64_t{96} << state.range(1);
+  const DeviceFixture fixture("auto", 1);
+  const Batch batch({1, 1, context, state.range(0), format_of(state.range(1))});
+  batch.fill(fixture);
+  double fastest = seconds_of_run(fixture, &device::Device::attention, batch.args());
+  for (auto _ : state) {
+    fastest = std::min(fastest, seconds_of_run(fixture, &device::Device::attention, batch.args()));
+  }
+  state.counters["ns/token/head"] = fastest * 1e9 / static_cast<double>(kHeads * context);
+  state.counters["GB/s"] = static_cast<double>(batch.cache().size()) / fastest * 1e-9;
+}
+
 // A tenth of the values, beside all of them. Arguments: tokens of context, threads, format.
 void decode_sparse(benchmark::State& state) {
   const auto threads = static_cast<int>(state.range(1));
@@ -219,6 +234,10 @@ BENCHMARK(decode_partials)
 BENCHMARK(prefill_partials)
     ->ArgsProduct({{16, 32, 64}, {1, 2}})
     ->Unit(benchmark::kMillisecond)
+    ->UseRealTime();
+BENCHMARK(decode_in_cache)
+    ->ArgsProduct({{16, 32, 64}, {0, 1, 2}})
+    ->Unit(benchmark::kMicrosecond)
     ->UseRealTime();
 BENCHMARK(decode_sparse)
     ->ArgsProduct({{1024, 4096, 16384}, {1, 2}, {0, 1, 2}})
