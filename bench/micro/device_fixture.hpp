@@ -21,7 +21,7 @@ namespace stagecoach::bench {
 struct DeviceFixture {
   DeviceFixture(const std::string& isa, int threads)
       : device(device::make_host_device({threads, isa}, abort)) {
-    device->reserve_scratch({16384, 256, 64, 65536});
+    device->reserve_scratch({16384, 256, 64, 65536, 16384});
     stream = device->create_stream("bench");
   }
 

@@ -18,6 +18,8 @@ constexpr std::array<std::pair<Packing, const char*>, 3> kNames = {
 constexpr float kLeastNormal = 0x1p-14f;
 constexpr float kLeastStep = 0x1p-24f;
 
+constexpr GroupParams kNotANumber{{0x7e00}, {0}};
+
 constexpr std::int64_t kInt4Half = kCodeBlock / 2;
 
 float highest_code(const PackFormat& format) { return format.packing == Packing::int4 ? 15 : 255; }
@@ -40,8 +42,7 @@ Half scale_of(float minimum, float exact, float highest) {
   return scale;
 }
 
-GroupParams params_of(std::span<const float> values, float highest) {
-  constexpr GroupParams kNotANumber{{0x7e00}, {0}};
+GroupParams params_of(const PackFormat& format, std::span<const float> values) {
   float smallest = values[0];
   float largest = values[0];
   bool finite = true;
@@ -50,15 +51,7 @@ GroupParams params_of(std::span<const float> values, float highest) {
     largest = std::max(largest, value);
     finite = finite && std::isfinite(value);
   }
-  if (!finite) {
-    return kNotANumber;
-  }
-  // Of zeros of both signs, which one a minimum finds depends on their order.
-  smallest += 0.0f;
-  largest += 0.0f;
-  const auto minimum = to_half(smallest);
-  const auto scale = scale_of(to_float(minimum), (largest - smallest) / highest, highest);
-  return is_finite(minimum) && is_finite(scale) ? GroupParams{minimum, scale} : kNotANumber;
+  return finite ? group_params(format, smallest, largest) : kNotANumber;
 }
 
 void put_code(const PackFormat& format, std::int64_t index, unsigned code, std::byte* codes) {
@@ -109,6 +102,19 @@ std::string describe(const PackFormat& format) {
                          : "f16";
 }
 
+GroupParams group_params(const PackFormat& format, float smallest, float largest) {
+  if (!std::isfinite(smallest) || !std::isfinite(largest)) {
+    return kNotANumber;
+  }
+  // Of zeros of both signs, which one a minimum finds depends on their order.
+  smallest += 0.0f;
+  largest += 0.0f;
+  const float highest = highest_code(format);
+  const auto minimum = to_half(smallest);
+  const auto scale = scale_of(to_float(minimum), (largest - smallest) / highest, highest);
+  return is_finite(minimum) && is_finite(scale) ? GroupParams{minimum, scale} : kNotANumber;
+}
+
 void pack(const PackFormat& format, std::span<const float> values, GroupParams* params,
           std::byte* codes) {
   const auto count = static_cast<std::int64_t>(values.size());
@@ -118,7 +124,7 @@ void pack(const PackFormat& format, std::span<const float> values, GroupParams* 
     const auto size = std::min(format.group, count - first);
     const auto group =
         values.subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(size));
-    const auto found = params_of(group, highest);
+    const auto found = params_of(format, group);
     *params++ = found;
     const float minimum = to_float(found.minimum);
     const float scale = to_float(found.scale);

@@ -71,6 +71,8 @@ constexpr std::int64_t packed_row_bytes(const PackFormat& format, std::int64_t c
 /// `params`: pack_groups; `codes`: code_bytes, both of the whole run.
 void pack(const PackFormat& format, std::span<const float> values, GroupParams* params,
           std::byte* codes);
+/// The parameters of a group by its smallest and largest number; NaN where one is not finite.
+GroupParams group_params(const PackFormat& format, float smallest, float largest);
 /// What the codes mean.
 void unpack(const PackFormat& format, const GroupParams* params, const std::byte* codes,
             std::span<float> values);

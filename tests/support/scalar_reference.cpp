@@ -31,44 +31,40 @@ double element(const std::byte* data, std::int64_t index, device::KvType type) {
                                      : reinterpret_cast<const float*>(data)[index];
 }
 
+/// Of the KV head at `data`: number `index` of a slot, minimum + code * scale.
+double packed_element(const AttentionArgs& args, const std::byte* data, std::int64_t slot,
+                      std::int64_t index) {
+  const std::int64_t group = args.kv_format.group;
+  const std::int64_t groups = (args.head_dim + group - 1) / group;
+  const std::int64_t blocks = (args.head_dim + 31) / 32;
+  const auto* params = reinterpret_cast<const Half*>(data) + 2 * (slot * groups + index / group);
+  const std::byte* codes = data + 4 * groups * args.page_tokens;
+  const std::int64_t block = slot * blocks + index / 32;
+  unsigned code = 0;
+  if (args.kv_format.type == device::KvType::int8) {
+    code = std::to_integer<unsigned>(codes[block * 32 + index % 32]);
+  } else {
+    code = std::to_integer<unsigned>(codes[block * 16 + index % 16]) >> (index % 32 < 16 ? 0 : 4);
+    code &= 15u;
+  }
+  return to_float(params[0]) + static_cast<double>(code) * to_float(params[1]);
+}
+
 /// K (`second` false) or V of one position and KV head.
 std::vector<double> cached(const AttentionArgs& args, const SequenceRows& sequence,
                            std::int64_t position, std::int64_t kv_head, bool second) {
-  const std::byte* page = sequence.pages[at(position / args.page_tokens)];
-  const std::int64_t head = kv_head + (second ? args.kv_heads : 0);
-  const std::int64_t first =
-      (head * args.page_tokens + position % args.page_tokens) * args.head_dim;
+  const std::int64_t slot = position % args.page_tokens;
+  const std::byte* data =
+      sequence.pages[at(position / args.page_tokens)] +
+      (kv_head + (second ? args.kv_heads : 0)) *
+          device::kv_head_bytes(args.kv_format, args.page_tokens, args.head_dim);
   std::vector<double> values;
   for (std::int64_t i = 0; i < args.head_dim; ++i) {
-    values.push_back(element(page, first + i, args.kv_format.type));
+    values.push_back(args.kv_format.packed()
+                         ? packed_element(args, data, slot, i)
+                         : element(data, slot * args.head_dim + i, args.kv_format.type));
   }
   return values;
-}
-
-void attend_row(const AttentionArgs& args, const SequenceRows& sequence, std::int64_t row,
-                std::int64_t head, double* out) {
-  const std::int64_t kv_head = head / (args.heads / args.kv_heads);
-  const float* query =
-      args.query + (sequence.first_row + row) * args.row_stride + head * args.head_dim;
-  const std::int64_t positions = sequence.first_position + row + 1;
-  std::vector<double> scores;
-  for (std::int64_t p = 0; p < positions; ++p) {
-    const auto key = cached(args, sequence, p, kv_head, false);
-    scores.push_back(args.scale * std::inner_product(key.begin(), key.end(), query, 0.0));
-  }
-  const double max = *std::max_element(scores.begin(), scores.end());
-  double sum = 0;
-  for (std::int64_t p = 0; p < positions; ++p) {
-    const double weight = std::exp(scores[at(p)] - max);
-    const auto value = cached(args, sequence, p, kv_head, true);
-    sum += weight;
-    for (std::int64_t i = 0; i < args.head_dim; ++i) {
-      out[i] += weight * value[at(i)];
-    }
-  }
-  for (std::int64_t i = 0; i < args.head_dim; ++i) {
-    out[i] /= sum;
-  }
 }
 
 /// The scaled score of one position.
@@ -80,21 +76,58 @@ double score(const AttentionArgs& args, const SequenceRows& sequence, std::int64
   return args.scale * std::inner_product(key.begin(), key.end(), query, 0.0);
 }
 
+/// Which of its positions a row adds up the values of.
+std::vector<bool> kept(const AttentionArgs& args, const SequenceRows& sequence, std::int64_t row,
+                       std::int64_t head) {
+  const std::int64_t earlier = sequence.first_position + row;
+  std::vector<bool> result(at(earlier + 1), !sequence.sparse);
+  if (!sequence.sparse) {
+    return result;
+  }
+  std::vector<double> scores;
+  std::vector<std::int64_t> order(at(earlier));
+  std::iota(order.begin(), order.end(), 0);
+  for (const auto position : order) {
+    scores.push_back(score(args, sequence, row, head, position));
+  }
+  std::stable_sort(order.begin(), order.end(),
+                   [&](std::int64_t a, std::int64_t b) { return scores[at(a)] > scores[at(b)]; });
+  for (std::int64_t i = 0; i < device::kept_positions(args.sparsity, earlier); ++i) {
+    result[at(order[at(i)])] = true;
+  }
+  result.back() = true;
+  return result;
+}
+
 /// Max, weight and values of positions `first` to `end` - 1 into `out`.
 void attend_some(const AttentionArgs& args, const SequenceRows& sequence, std::int64_t row,
                  std::int64_t head, std::int64_t first, std::int64_t end, double* out) {
+  const auto chosen = kept(args, sequence, row, head);
   std::fill_n(out, args.head_dim + 2, 0.0);
-  out[0] = -std::numeric_limits<double>::infinity();
+  std::vector<double> scores;
   for (std::int64_t p = first; p < end; ++p) {
-    out[0] = std::max(out[0], score(args, sequence, row, head, p));
+    scores.push_back(score(args, sequence, row, head, p));
   }
+  out[0] = *std::max_element(scores.begin(), scores.end());
   for (std::int64_t p = first; p < end; ++p) {
-    const double weight = std::exp(score(args, sequence, row, head, p) - out[0]);
-    const auto value = cached(args, sequence, p, head / (args.heads / args.kv_heads), true);
+    const double weight = std::exp(scores[at(p - first)] - out[0]);
     out[1] += weight;
+    if (!chosen[at(p)]) {
+      continue;
+    }
+    const auto value = cached(args, sequence, p, head / (args.heads / args.kv_heads), true);
     for (std::int64_t i = 0; i < args.head_dim; ++i) {
       out[2 + i] += weight * value[at(i)];
     }
+  }
+}
+
+void attend_row(const AttentionArgs& args, const SequenceRows& sequence, std::int64_t row,
+                std::int64_t head, double* out) {
+  std::vector<double> all(at(args.head_dim + 2));
+  attend_some(args, sequence, row, head, 0, sequence.first_position + row + 1, all.data());
+  for (std::int64_t i = 0; i < args.head_dim; ++i) {
+    out[i] = all[at(2 + i)] / all[1];
   }
 }
 

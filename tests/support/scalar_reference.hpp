@@ -30,7 +30,7 @@ std::vector<double> reference_embed(const device::EmbedArgs& args);
 std::vector<double> reference_attention(const device::AttentionArgs& args);
 
 /// One page's partial result for one sequence, [num_rows, heads, head_dim + 2]; NaN for rows that
-/// do not see the page.
+/// do not see the page. Sparse rows need all their pages.
 std::vector<double> reference_attention_partial(const device::AttentionArgs& args,
                                                 const device::SequenceRows& sequence,
                                                 std::int64_t page);

@@ -19,4 +19,16 @@ void attention(const AttentionArgs& args, const AttentionKernels& kernels, Threa
 void attention_partials(const AttentionArgs& args, const AttentionKernels& kernels,
                         ThreadPool& pool, const Scratch& scratch);
 
+/// Device::attention_scores.
+void attention_scores(const AttentionArgs& args, const AttentionKernels& kernels, ThreadPool& pool,
+                      const Scratch& scratch);
+
+/// Device::select_top.
+void select_top(const AttentionArgs& args, const AttentionKernels& kernels, ThreadPool& pool,
+                const Scratch& scratch);
+
+/// Device::gather_values and Device::scatter_values.
+void gather_values(const AttentionArgs& args, ThreadPool& pool);
+void scatter_values(const AttentionArgs& args, ThreadPool& pool);
+
 }  // namespace stagecoach::device

@@ -5,9 +5,13 @@
 #include <hwy/contrib/math/math-inl.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <limits>
 
+#include "device/host/attention_pack-inl.hpp"
+#include "device/host/attention_select-inl.hpp"
+#include "device/host/attention_tokens-inl.hpp"
 #include "device/host/kernels.hpp"
 #include "device/host/lanes-inl.hpp"
 
@@ -19,6 +23,10 @@ namespace {
 
 constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
 
+// Whether the values that a sparse row keeps are weighed anew so that their weights add up to 1.
+// Not as published: what is left out weighs in the sum.
+constexpr bool kRenormalize = false;
+
 // e^x for x <= 0; NaN stays NaN (Highway's own would make it 0).
 HWY_INLINE Register exponential(Register x) {
   const FloatTag tag;
@@ -27,30 +35,54 @@ HWY_INLINE Register exponential(Register x) {
 
 float exponential(float x) { return hn::GetLane(exponential(hn::Set(FloatTag(), x))); }
 
+// Sparse rows know the scores of all their positions before they read a value.
+std::int64_t sparse_positions(const SequenceRows& sequence) {
+  return sequence.sparse ? padded_to_lanes(sequence.first_position + sequence.num_rows) : 0;
+}
+
 // Where one item's intermediate results lie.
 struct Workspace {
-  Workspace(float* scratch, std::int64_t head_dim, std::int64_t page_tokens)
-      : width(padded_to_lanes(head_dim)), tokens(padded_to_lanes(page_tokens)) {
-    keys = scratch;
-    values = keys + tokens * width;
-    queries = values + tokens * width;
-    sums = queries + kMaxAttentionPairs * width;
-    partial = sums + kMaxAttentionPairs * width;
-    scores = partial + width;
-    max = scores + kMaxAttentionPairs * tokens;
-    weight = max + padded_to_lanes(kMaxAttentionPairs);
+  Workspace(float* scratch, const AttentionArgs& args, const AttentionItem& item)
+      : width(args.kv_format.packed() ? padded_to_blocks(args.head_dim)
+                                      : padded_to_lanes(args.head_dim)),
+        tokens(padded_to_lanes(args.page_tokens)),
+        positions(sparse_positions(*item.sequence)) {
+    const auto take = [&scratch](std::int64_t floats) {
+      float* from = scratch;
+      scratch += floats;
+      return from;
+    };
+    keys = take(tokens * width);
+    values = take(tokens * width);
+    key_params = take(params_floats(tokens, width));
+    value_params = take(params_floats(tokens, width));
+    queries = take(kMaxAttentionPairs * width);
+    sums = take(kMaxAttentionPairs * width);
+    partial = take(width);
+    scores = take(kMaxAttentionPairs * tokens);
+    max = take(padded_to_lanes(kMaxAttentionPairs));
+    weight = take(padded_to_lanes(kMaxAttentionPairs));
+    row_scores = take(kMaxSparsePairs * positions);
+    ranks = take(positions);
+    kept = reinterpret_cast<std::int32_t*>(take(positions));
   }
 
   std::int64_t width;
   std::int64_t tokens;
-  float* keys;     // [tokens, width]
-  float* values;   // [tokens, width]
-  float* queries;  // [pairs, width]
-  float* sums;     // [pairs, width]: the weighted values so far, relative to `max`
-  float* partial;  // [width]: the weighted values of one page
-  float* scores;   // [pairs, tokens]
-  float* max;      // [pairs]
-  float* weight;   // [pairs]: the sum of the exponentials so far
+  std::int64_t positions;
+  float* keys;          // [tokens, width]
+  float* values;        // [tokens, width]
+  float* key_params;    // of packed tokens
+  float* value_params;  // likewise
+  float* queries;       // [pairs, width]
+  float* sums;          // [pairs, width]: the weighted values so far, relative to `max`
+  float* partial;       // [width]: the weighted values of one page
+  float* scores;        // [pairs, tokens]
+  float* max;           // [pairs]
+  float* weight;        // [pairs]: the sum of the exponentials so far
+  float* row_scores;    // [pairs, positions]
+  float* ranks;         // [positions]
+  std::int32_t* kept;   // [positions]
 };
 
 std::int64_t row_of(const AttentionArgs& args, const AttentionItem& item, std::int64_t pair) {
@@ -78,7 +110,9 @@ void load_queries(const AttentionArgs& args, const AttentionItem& item, const Wo
     const std::int64_t row = item.sequence->first_row + row_of(args, item, pair);
     const float* query =
         args.query + row * args.row_stride + head_of(args, item, pair) * args.head_dim;
-    widen_row(query, args.head_dim, space.queries + pair * space.width);
+    float* to = space.queries + pair * space.width;
+    widen_row(query, args.head_dim, to);
+    std::fill(to + padded_to_lanes(args.head_dim), to + space.width, 0.0f);
   }
 }
 
@@ -88,78 +122,51 @@ void clear_sums(const AttentionItem& item, const Workspace& space) {
   std::fill_n(space.weight, item.num_pairs, 0.0f);
 }
 
-/// The keys or values of one KV head in one page, as they lie there or widened in scratch.
-template <typename T>
-struct Tokens {
-  const T* data;
-  std::int64_t stride;
-  std::int64_t width;  // elements of a token that may be read
-  const T* ahead;      // what is read after them, fetched at the same pace; null: nothing
+// The keys or values of one KV head in one page.
+struct PageSide {
+  const std::byte* data;
+  const std::byte* ahead;  // what is read after them; null: unknown
+  float* params;           // where packed ones have theirs widened
 };
 
-// Into the second-level cache, which has more loads under way than the first. The processor itself
-// stops fetching ahead where a KV head's keys or values end.
-template <typename T>
-HWY_INLINE void fetch(const T* from, std::int64_t count) {
-  constexpr std::int64_t kLineElements = 64 / sizeof(T);
-  for (std::int64_t i = 0; i < count; i += kLineElements) {
-    __builtin_prefetch(from + i, 0, 2);
-  }
-}
+// Packed numbers, where a type of numbers is asked for.
+template <Packing P>
+struct Packed {};
 
 template <typename T>
-Tokens<T> tokens_in_page(const AttentionArgs& args, const AttentionItem& item,
-                         const std::byte* page, bool values, const T* ahead) {
-  const std::int64_t head = item.kv_head + (values ? args.kv_heads : 0);
-  return {reinterpret_cast<const T*>(page) + head * args.page_tokens * args.head_dim, args.head_dim,
-          args.head_dim, ahead};
+Tokens<T> open_side(const AttentionArgs& args, const PageSide& side, T /*kind*/) {
+  return {reinterpret_cast<const T*>(side.data), args.head_dim, args.head_dim,
+          reinterpret_cast<const T*>(side.ahead)};
 }
 
-// Widens the first `count` tokens: what lies behind them may be NaN.
-template <typename T>
-Tokens<float> widen_tokens(const Tokens<T>& from, std::int64_t count, float* to,
-                           std::int64_t width) {
-  for (std::int64_t token = 0; token < count; ++token) {
-    widen_row(from.data + token * from.stride, from.width, to + token * width);
-    if (from.ahead != nullptr) {
-      fetch(from.ahead + token * from.stride, from.width);
-    }
-  }
-  return {to, width, width, nullptr};
+template <Packing P>
+PackedTokens<P> open_side(const AttentionArgs& args, const PageSide& side, Packed<P> /*kind*/) {
+  const auto format = args.kv_format.pack();
+  const std::int64_t groups = pack_groups(format, args.head_dim);
+  PackedTokens<P> tokens;
+  tokens.codes = side.data + 4 * groups * args.page_tokens;
+  tokens.half_params = reinterpret_cast<const Half*>(side.data);
+  tokens.params = side.params;
+  tokens.groups = groups;
+  tokens.group_blocks = format.group / kCodeBlock;
+  tokens.blocks = padded_to_blocks(args.head_dim) / kCodeBlock;
+  tokens.ahead = side.ahead;
+  tokens.ahead_stride = kv_head_bytes(args.kv_format, 1, args.head_dim);
+  return tokens;
 }
 
-template <int Rows, int Columns, typename T>
-HWY_INLINE void score_tile(const Workspace& space, const Tokens<T>& keys, std::int64_t pair,
-                           std::int64_t token) {
-  Lanes dots[Rows][Columns];
-  dot_tile(space.queries + pair * space.width, space.width, keys.data + token * keys.stride,
-           keys.stride, keys.width, dots);
-  HWY_UNROLL(8)
-  for (int i = 0; i < Rows; ++i) {
-    float* scores = space.scores + (pair + i) * space.tokens + token;
-    if constexpr (Columns == 4) {
-      hn::StoreU(fold(dots[i][0], dots[i][1], dots[i][2], dots[i][3]), FourTag(), scores);
-    } else {
-      HWY_UNROLL(4)
-      for (int j = 0; j < Columns; ++j) {
-        scores[j] = fold(dots[i][j]);
-      }
-    }
-  }
-}
-
-template <int Rows, typename T>
-void score_rows(const Workspace& space, const Tokens<T>& keys, std::int64_t pair,
-                std::int64_t count) {
-  std::int64_t token = 0;
-  for (; token + kTileColumns <= count; token += kTileColumns) {
-    score_tile<Rows, kTileColumns>(space, keys, pair, token);
-    if (keys.ahead != nullptr) {
-      fetch(keys.ahead + token * keys.stride, kTileColumns * keys.stride);
-    }
-  }
-  for (; token < count; ++token) {
-    score_tile<Rows, 1>(space, keys, pair, token);
+// Calls `visit` with the kind of numbers that the pages hold.
+template <typename Visit>
+HWY_INLINE void with_kind(const KvFormat& format, Visit visit) {
+  switch (format.type) {
+    case KvType::f16:
+      return visit(Half{});
+    case KvType::f32:
+      return visit(float{});
+    case KvType::int8:
+      return visit(Packed<Packing::int8>{});
+    case KvType::int4:
+      return visit(Packed<Packing::int4>{});
   }
 }
 
@@ -195,62 +202,6 @@ PagePart soften(float* scores, std::int64_t tokens, float scale) {
     sum = add(sum, weights);
   }
   return {page_max, fold(sum)};
-}
-
-// out[0 .. 16 * Groups) = the sum over tokens, in order, of weight times value.
-template <int Groups, typename T>
-HWY_INLINE void weigh_columns(const float* weights, const T* values, std::int64_t stride,
-                              std::int64_t count, const T* ahead, float* out) {
-  Lanes sums[Groups];
-  HWY_UNROLL(8)
-  for (int g = 0; g < Groups; ++g) {
-    sums[g] = set_lanes(0.0f);
-  }
-  for (std::int64_t t = 0; t < count; ++t) {
-    const Lanes weight = set_lanes(weights[t]);
-    HWY_UNROLL(8)
-    for (int g = 0; g < Groups; ++g) {
-      sums[g] = multiply_add(weight, load_lanes(values + t * stride + g * kLanes), sums[g]);
-    }
-    if (ahead != nullptr) {
-      fetch(ahead + t * stride, Groups * kLanes);
-    }
-  }
-  HWY_UNROLL(8)
-  for (int g = 0; g < Groups; ++g) {
-    store_lanes(sums[g], out + g * kLanes);
-  }
-}
-
-// The same for the last `rest` (< 16) columns.
-template <typename T>
-void weigh_rest(const float* weights, const T* values, std::int64_t stride, std::int64_t count,
-                std::int64_t rest, float* out) {
-  Lanes sum = set_lanes(0.0f);
-  for (std::int64_t t = 0; t < count; ++t) {
-    sum = multiply_add(set_lanes(weights[t]), load_lanes_partly(values + t * stride, rest), sum);
-  }
-  store_lanes(sum, out);
-}
-
-template <typename T>
-void weigh_values(const Workspace& space, const Tokens<T>& values, const float* weights,
-                  std::int64_t count) {
-  constexpr int kGroups = HWY_TARGET == HWY_AVX3 ? 8 : 4;
-  const T* data = values.data;
-  const auto ahead = [&](std::int64_t at) {
-    return values.ahead == nullptr ? nullptr : values.ahead + at;
-  };
-  std::int64_t at = 0;
-  for (; at + kGroups * kLanes <= values.width; at += kGroups * kLanes) {
-    weigh_columns<kGroups>(weights, data + at, values.stride, count, ahead(at), space.partial + at);
-  }
-  for (; at + kLanes <= values.width; at += kLanes) {
-    weigh_columns<1>(weights, data + at, values.stride, count, ahead(at), space.partial + at);
-  }
-  if (at < values.width) {
-    weigh_rest(weights, data + at, values.stride, count, values.width - at, space.partial + at);
-  }
 }
 
 // (max, weight, sums) of the pages so far and of one more page, into the former.
@@ -300,88 +251,224 @@ void store_partial(const AttentionArgs& args, const AttentionItem& item, std::in
 }
 
 // What `store_partial` stored, elsewhere perhaps.
-void merge_partials(const AttentionArgs& args, const AttentionItem& item, std::int64_t first_pair,
-                    float* partials, const Workspace& space) {
+void merge_partial(const AttentionArgs& args, const AttentionItem& item, std::int64_t pair,
+                   float* partials, const Workspace& space) {
+  const float* from = partial_of(args, item, pair, partials);
   std::fill_n(space.partial, space.width, 0.0f);
-  for (std::int64_t pair = first_pair; pair < item.num_pairs; ++pair) {
-    const float* from = partial_of(args, item, pair, partials);
-    std::copy_n(from + 2, args.head_dim, space.partial);
-    merge(space, pair, {from[0], from[1]});
-  }
+  std::copy_n(from + 2, args.head_dim, space.partial);
+  merge(space, pair, {from[0], from[1]});
 }
 
-template <typename T>
-void attend_tokens(const AttentionArgs& args, const AttentionItem& item, const PageVisit& visit,
-                   const Tokens<T>& keys, const Tokens<T>& values, const Workspace& space) {
-  std::int64_t pair = visit.first_pair;
-  for (; pair + kTileRows <= item.num_pairs; pair += kTileRows) {
-    score_rows<kTileRows>(space, keys, pair, visit.count);
-  }
-  for (; pair < item.num_pairs; ++pair) {
-    score_rows<1>(space, keys, pair, visit.count);
-  }
-  for (pair = visit.first_pair; pair < item.num_pairs; ++pair) {
-    const std::int64_t seen =
-        std::min(visit.count, position_of(args, item, pair) + 1 - visit.start);
-    float* scores = space.scores + pair * space.tokens;
-    const PagePart part = soften(scores, seen, args.scale);
-    weigh_values(space, values, scores, seen);
-    if (visit.partials == nullptr) {
-      merge(space, pair, part);
-    } else {
-      store_partial(args, item, pair, part, space, visit.partials);
-    }
-  }
-}
-
-template <typename T>
-void visit_page(const AttentionArgs& args, const AttentionItem& item, const PageVisit& visit,
-                const std::byte* page, const Workspace& space) {
-  const auto values =
-      tokens_in_page<T>(args, item, page, true, reinterpret_cast<const T*>(visit.next));
-  const auto keys = tokens_in_page<T>(args, item, page, false, values.data);
-  if (item.num_pairs - visit.first_pair <= kDirectPairs) {
-    attend_tokens(args, item, visit, keys, values, space);
+// The part of a page, whose weighted values are in `partial`, to where it belongs.
+void hand_over(const AttentionArgs& args, const AttentionItem& item, std::int64_t pair,
+               const PagePart& part, const Workspace& space, float* partials) {
+  if (partials == nullptr) {
+    merge(space, pair, part);
   } else {
-    attend_tokens(args, item, visit, widen_tokens(keys, visit.count, space.keys, space.width),
-                  widen_tokens(values, visit.count, space.values, space.width), space);
+    store_partial(args, item, pair, part, space, partials);
   }
 }
 
-void visit_page(const AttentionArgs& args, const AttentionItem& item, const PageVisit& visit,
-                const std::byte* page, const Workspace& space) {
-  if (args.kv_format.type == KvType::f16) {
-    visit_page<Half>(args, item, visit, page, space);
-  } else {
-    visit_page<float>(args, item, visit, page, space);
-  }
-}
-
-// Where a KV head's keys lie in a page; null if there is no such head or page.
+// Where the keys (or values) of a KV head lie in a page; null if there is no such head or page.
 const std::byte* keys_in_page(const AttentionArgs& args, std::int64_t kv_head,
                               const std::byte* page) {
   return kv_head >= args.kv_heads || page == nullptr
              ? nullptr
              : page + kv_head * kv_head_bytes(args.kv_format, args.page_tokens, args.head_dim);
 }
-
-void attend_page(const AttentionArgs& args, const AttentionItem& item, std::int64_t page,
-                 float* scratch) {
-  const Workspace space(scratch, args.head_dim, args.page_tokens);
-  load_queries(args, item, space);
-  const auto index = static_cast<std::size_t>(page);
-  const std::int64_t start = page * args.page_tokens;
-  const std::int64_t last = position_of(args, item, item.num_pairs - 1);
-  const std::byte* data = item.sequence->pages[index];
-  const PageVisit visit{start, std::min(args.page_tokens, last + 1 - start), 0,
-                        item.sequence->partials[index], keys_in_page(args, item.kv_head + 1, data)};
-  visit_page(args, item, visit, data, space);
+const std::byte* values_in_page(const AttentionArgs& args, std::int64_t kv_head,
+                                const std::byte* page) {
+  return page +
+         (args.kv_heads + kv_head) * kv_head_bytes(args.kv_format, args.page_tokens, args.head_dim);
 }
 
-void attend(const AttentionArgs& args, const AttentionItem& item, float* scratch) {
-  const Workspace space(scratch, args.head_dim, args.page_tokens);
+template <typename Keys, typename Values>
+void attend_tokens(const AttentionArgs& args, const AttentionItem& item, const PageVisit& visit,
+                   const Keys& keys, const Values& values, const Workspace& space) {
+  score_tokens({space.queries, space.width, item.num_pairs, space.scores, space.tokens}, keys,
+               visit.first_pair, visit.count);
+  for (std::int64_t pair = visit.first_pair; pair < item.num_pairs; ++pair) {
+    const std::int64_t seen =
+        std::min(visit.count, position_of(args, item, pair) + 1 - visit.start);
+    float* scores = space.scores + pair * space.tokens;
+    const PagePart part = soften(scores, seen, args.scale);
+    weigh_tokens(scores, values, EveryToken(), seen, space.partial);
+    hand_over(args, item, pair, part, space, visit.partials);
+  }
+}
+
+void visit_page(const AttentionArgs& args, const AttentionItem& item, const PageVisit& visit,
+                const std::byte* page, const Workspace& space) {
+  const PageSide value_side{values_in_page(args, item.kv_head, page), visit.next,
+                            space.value_params};
+  const PageSide key_side{keys_in_page(args, item.kv_head, page), value_side.data,
+                          space.key_params};
+  with_kind(args.kv_format, [&](auto kind) {
+    const auto keys = open_side(args, key_side, kind);
+    const auto values = open_side(args, value_side, kind);
+    if (item.num_pairs - visit.first_pair <= kDirectPairs) {
+      attend_tokens(args, item, visit, keys, values, space);
+    } else {
+      attend_tokens(args, item, visit, widen_tokens(keys, visit.count, space.keys, space.width),
+                    widen_tokens(values, visit.count, space.values, space.width), space);
+    }
+  });
+}
+
+// The scaled scores of all pairs with the first `count` tokens of a page; `next` as in PageVisit.
+void score_keys(const AttentionArgs& args, const Queries& queries, const PageSide& side,
+                std::int64_t count, const Workspace& space) {
+  with_kind(args.kv_format, [&](auto kind) {
+    const auto keys = open_side(args, side, kind);
+    if (queries.pairs <= kDirectPairs) {
+      score_tokens(queries, keys, 0, count);
+    } else {
+      score_tokens(queries, widen_tokens(keys, count, space.keys, space.width), 0, count);
+    }
+  });
+  for (std::int64_t pair = 0; pair < queries.pairs; ++pair) {
+    float* scores = queries.scores + pair * queries.stride;
+    for (std::int64_t token = 0; token < count; ++token) {
+      scores[token] *= args.scale;
+    }
+  }
+}
+
+/// What a sparse row of one head has found out before it reads values.
+struct SparseRow {
+  const float* scores;  // of all its positions
+  AttentionSelection selection;
+  std::int64_t position;  // its own
+};
+
+// The positions in [first, end) that a row keeps, its own included; how many.
+std::int64_t list_all_kept(const SparseRow& row, std::int64_t first, std::int64_t end,
+                           std::int32_t* kept) {
+  std::int64_t count =
+      list_kept(row.scores + first, first, std::min(end, row.position), row.selection, kept);
+  if (end > row.position) {
+    kept[count++] = static_cast<std::int32_t>(row.position);
+  }
+  return count;
+}
+
+// One page's part in the result of a sparse row: `count` tokens are seen, `num_kept` of them kept.
+PagePart attend_kept(const AttentionArgs& args, const AttentionItem& item, const PageVisit& visit,
+                     const std::byte* page, const SparseRow& row, const std::int32_t* kept,
+                     std::int64_t num_kept, const Workspace& space) {
+  float* scores = space.scores;
+  std::copy_n(row.scores + visit.start, visit.count, scores);
+  PagePart part = soften(scores, visit.count, 1.0f);
+  float kept_weight = 0;
+  for (std::int64_t i = 0; i < num_kept; ++i) {
+    scores[i] = scores[kept[i] - visit.start];
+    kept_weight += scores[i];
+  }
+  if (kRenormalize && !std::isnan(part.weight)) {
+    part.weight = kept_weight;
+  }
+  const PageSide side{values_in_page(args, item.kv_head, page), nullptr, space.value_params};
+  with_kind(args.kv_format, [&](auto kind) {
+    weigh_tokens(scores, open_side(args, side, kind), ListedTokens{kept, visit.start}, num_kept,
+                 space.partial);
+  });
+  return part;
+}
+
+// Values that will be read, where they are here.
+void fetch_values(const AttentionArgs& args, const AttentionItem& item, std::int64_t position) {
+  std::byte* page = item.sequence->pages[static_cast<std::size_t>(position / args.page_tokens)];
+  if (page != nullptr) {
+    const auto run = kv_run(args, page, args.kv_heads + item.kv_head, position % args.page_tokens);
+    fetch(run.params, run.params_bytes);
+    fetch(run.numbers, run.numbers_bytes);
+  }
+}
+
+// Kept values under way at once.
+constexpr std::int64_t kValuesAhead = 16;
+
+// The result of one pair, page by page, into the sums.
+void attend_sparse_row(const AttentionArgs& args, const AttentionItem& item, std::int64_t pair,
+                       const SparseRow& row, const Workspace& space) {
+  const std::int64_t total = list_all_kept(row, 0, row.position + 1, space.kept);
+  std::int64_t fetched = 0;
+  std::int64_t done = 0;
+  PageVisit visit{0, 0, 0, nullptr, nullptr};
+  for (std::size_t page = 0; visit.start <= row.position; ++page, visit.start += args.page_tokens) {
+    visit.count = std::min(args.page_tokens, row.position + 1 - visit.start);
+    std::int64_t end = done;
+    while (end < total && space.kept[end] < visit.start + visit.count) {
+      ++end;
+    }
+    for (; fetched < std::min(total, end + kValuesAhead); ++fetched) {
+      fetch_values(args, item, space.kept[fetched]);
+    }
+    const std::byte* data = item.sequence->pages[page];
+    if (data == nullptr) {
+      merge_partial(args, item, pair, item.sequence->partials[page], space);
+    } else {
+      merge(space, pair,
+            attend_kept(args, item, visit, data, row, space.kept + done, end - done, space));
+    }
+    done = end;
+  }
+}
+
+// What was selected from the scores of all pages, wherever they are.
+SparseRow given_row(const AttentionArgs& args, const AttentionItem& item, std::int64_t pair) {
+  const auto& sequence = *item.sequence;
+  const std::int64_t head = head_of(args, item, pair);
+  const auto positions = static_cast<std::int64_t>(sequence.pages.size()) * args.page_tokens;
+  return {sequence.scores + head * positions, sequence.selection[head],
+          position_of(args, item, pair)};
+}
+
+AttentionSelection select(const float* scores, std::int64_t count, std::int64_t kept,
+                          float* scratch) {
+  return select_top(scores, count, kept, reinterpret_cast<std::int32_t*>(scratch));
+}
+
+SparseRow found_row(const AttentionArgs& args, const AttentionItem& item, std::int64_t pair,
+                    const Workspace& space) {
+  const float* scores = space.row_scores + pair * space.positions;
+  const std::int64_t position = position_of(args, item, pair);
+  return {scores, select(scores, position, kept_positions(args.sparsity, position), space.ranks),
+          position};
+}
+
+// The scores of all pairs with all positions, those that a pair does not see included.
+void score_sparse_rows(const AttentionArgs& args, const AttentionItem& item,
+                       const Workspace& space) {
+  const std::int64_t last = position_of(args, item, item.num_pairs - 1);
+  const auto& pages = item.sequence->pages;
+  std::int64_t start = 0;
+  for (std::size_t page = 0; start <= last; ++page, start += args.page_tokens) {
+    const bool last_page = start + args.page_tokens > last;
+    const PageSide side{keys_in_page(args, item.kv_head, pages[page]),
+                        keys_in_page(args, item.kv_head, last_page ? nullptr : pages[page + 1]),
+                        space.key_params};
+    score_keys(
+        args,
+        {space.queries, space.width, item.num_pairs, space.row_scores + start, space.positions},
+        side, std::min(args.page_tokens, last + 1 - start), space);
+  }
+}
+
+void attend_sparse(const AttentionArgs& args, const AttentionItem& item, const Workspace& space) {
+  const bool given = item.sequence->selection != nullptr;
+  if (!given) {
+    load_queries(args, item, space);
+    score_sparse_rows(args, item, space);
+  }
+  for (std::int64_t pair = 0; pair < item.num_pairs; ++pair) {
+    const SparseRow row = given ? given_row(args, item, pair) : found_row(args, item, pair, space);
+    attend_sparse_row(args, item, pair, row, space);
+  }
+}
+
+void attend_dense(const AttentionArgs& args, const AttentionItem& item, const Workspace& space) {
   load_queries(args, item, space);
-  clear_sums(item, space);
   const std::int64_t last = position_of(args, item, item.num_pairs - 1);
   const auto& pages = item.sequence->pages;
   PageVisit visit{0, 0, 0, nullptr, nullptr};
@@ -391,36 +478,92 @@ void attend(const AttentionArgs& args, const AttentionItem& item, float* scratch
       ++visit.first_pair;  // positions do not fall from pair to pair
     }
     if (pages[page] == nullptr) {
-      merge_partials(args, item, visit.first_pair, item.sequence->partials[page], space);
+      for (std::int64_t pair = visit.first_pair; pair < item.num_pairs; ++pair) {
+        merge_partial(args, item, pair, item.sequence->partials[page], space);
+      }
     } else {
       const bool last_page = visit.start + args.page_tokens > last;
       visit.next = keys_in_page(args, item.kv_head, last_page ? nullptr : pages[page + 1]);
       visit_page(args, item, visit, pages[page], space);
     }
   }
+}
+
+void attend(const AttentionArgs& args, const AttentionItem& item, float* scratch) {
+  const Workspace space(scratch, args, item);
+  clear_sums(item, space);
+  if (item.sequence->sparse) {
+    attend_sparse(args, item, space);
+  } else {
+    attend_dense(args, item, space);
+  }
   store_outputs(args, item, space);
 }
 
-void store_row(const float* from, std::int64_t count, KvType type, std::byte* to) {
-  if (type == KvType::f32) {
-    std::memcpy(to, from, static_cast<std::size_t>(count) * sizeof(float));
+void attend_page(const AttentionArgs& args, const AttentionItem& item, std::int64_t page,
+                 float* scratch) {
+  const Workspace space(scratch, args, item);
+  const auto& sequence = *item.sequence;
+  const auto index = static_cast<std::size_t>(page);
+  const std::int64_t start = page * args.page_tokens;
+  const std::int64_t last = position_of(args, item, item.num_pairs - 1);
+  const std::byte* data = sequence.pages[index];
+  const PageVisit visit{start, std::min(args.page_tokens, last + 1 - start), 0,
+                        sequence.partials[index], keys_in_page(args, item.kv_head + 1, data)};
+  if (!sequence.sparse) {
+    load_queries(args, item, space);
+    visit_page(args, item, visit, data, space);
     return;
   }
-  auto* halves = reinterpret_cast<Half*>(to);
+  for (std::int64_t pair = 0; pair < item.num_pairs; ++pair) {
+    const SparseRow row = given_row(args, item, pair);
+    const std::int64_t kept = list_all_kept(row, start, start + visit.count, space.kept);
+    const PagePart part = attend_kept(args, item, visit, data, row, space.kept, kept, space);
+    store_partial(args, item, pair, part, space, visit.partials);
+  }
+}
+
+void score_page(const AttentionArgs& args, const AttentionItem& item, std::int64_t page,
+                float* scratch) {
+  const Workspace space(scratch, args, item);
+  load_queries(args, item, space);
+  const auto& sequence = *item.sequence;
+  const std::byte* data = sequence.pages[static_cast<std::size_t>(page)];
+  const std::int64_t start = page * args.page_tokens;
+  const auto positions = static_cast<std::int64_t>(sequence.pages.size()) * args.page_tokens;
+  const PageSide side{keys_in_page(args, item.kv_head, data),
+                      keys_in_page(args, item.kv_head + 1, data), space.key_params};
+  score_keys(args,
+             {space.queries, space.width, item.num_pairs,
+              sequence.scores + head_of(args, item, 0) * positions + start, positions},
+             side, std::min(args.page_tokens, sequence.first_position + 1 - start), space);
+}
+
+void store_halves(const float* from, std::int64_t count, Half* to) {
   std::int64_t i = 0;
   for (; i + kRegister <= count; i += kRegister) {
     hn::StoreU(hn::DemoteTo(HalfTag(), load(from + i)), HalfTag(),
-               reinterpret_cast<hwy::float16_t*>(halves + i));
+               reinterpret_cast<hwy::float16_t*>(to + i));
   }
   for (; i < count; ++i) {
-    halves[i] = to_half(from[i]);
+    to[i] = to_half(from[i]);
+  }
+}
+
+void store_run(const KvFormat& format, const float* from, std::int64_t count, const KvRun& to) {
+  if (format.packed()) {
+    pack_run(format.pack(), from, count, to.params, to.numbers);
+  } else if (format.type == KvType::f16) {
+    store_halves(from, count, reinterpret_cast<Half*>(to.numbers));
+  } else {
+    std::memcpy(to.numbers, from, static_cast<std::size_t>(count) * sizeof(float));
   }
 }
 
 }  // namespace
 
 const AttentionKernels& attention_table() {
-  static constexpr AttentionKernels kTable{attend, attend_page, store_row};
+  static constexpr AttentionKernels kTable{attend, attend_page, score_page, select, store_run};
   return kTable;
 }
 
@@ -436,11 +579,14 @@ const AttentionKernels& attention_kernels(Isa isa) {
   return isa == Isa::avx512 ? N_AVX3::attention_table() : N_AVX2::attention_table();
 }
 
-std::int64_t attention_scratch_floats(std::int64_t head_dim, std::int64_t page_tokens) {
-  const std::int64_t width = padded_to_lanes(head_dim);
+std::int64_t attention_scratch_floats(std::int64_t head_dim, std::int64_t page_tokens,
+                                      std::int64_t sparse_tokens) {
+  const std::int64_t width = padded_to_blocks(head_dim);
   const std::int64_t tokens = padded_to_lanes(page_tokens);
-  return 2 * tokens * width + (2 * kMaxAttentionPairs + 1) * width + kMaxAttentionPairs * tokens +
-         2 * padded_to_lanes(kMaxAttentionPairs);
+  return 2 * tokens * width + 2 * params_floats(tokens, width) +
+         (2 * kMaxAttentionPairs + 1) * width + kMaxAttentionPairs * tokens +
+         2 * padded_to_lanes(kMaxAttentionPairs) +
+         (kMaxSparsePairs + 2) * padded_to_lanes(sparse_tokens);
 }
 
 }  // namespace stagecoach::device

@@ -55,11 +55,28 @@ void check_embed(const EmbedArgs& args) {
                    args.tokens.size(), args.positions.size());
 }
 
+bool is_split(const SequenceRows& sequence) {
+  return sequence.scores != nullptr || sequence.selection != nullptr || sequence.values != nullptr;
+}
+
+void check_sparse(const AttentionArgs& args, const SequenceRows& sequence) {
+  STAGECOACH_CHECK(!sequence.sparse || (args.sparsity > 0 && args.sparsity <= 1), "sparsity {}",
+                   args.sparsity);
+  STAGECOACH_CHECK(!is_split(sequence) || (sequence.sparse && sequence.num_rows == 1),
+                   "row {}: scores of a sequence of {} rows", sequence.first_row,
+                   sequence.num_rows);
+  STAGECOACH_CHECK(sequence.selection == nullptr || sequence.scores != nullptr,
+                   "row {}: selected from no scores", sequence.first_row);
+}
+
 void check_attention(const AttentionArgs& args) {
   STAGECOACH_CHECK(args.kv_heads > 0 && args.heads % args.kv_heads == 0, "{} heads, {} KV heads",
                    args.heads, args.kv_heads);
   STAGECOACH_CHECK(args.head_dim > 0 && args.page_tokens > 0, "head_dim {}, page_tokens {}",
                    args.head_dim, args.page_tokens);
+  STAGECOACH_CHECK(!args.kv_format.packed() || args.kv_format.group == 32 ||
+                       args.kv_format.group == 64 || args.kv_format.group == 128,
+                   "groups of {}", args.kv_format.group);
   STAGECOACH_CHECK(std::isfinite(args.scale) && args.scale > 0, "scale {}", args.scale);
   for (const auto& sequence : args.sequences) {
     const auto tokens = static_cast<std::int64_t>(sequence.first_position) + sequence.num_rows;
@@ -69,18 +86,44 @@ void check_attention(const AttentionArgs& args) {
     STAGECOACH_CHECK(sequence.partials.empty() || sequence.partials.size() == sequence.pages.size(),
                      "{} partial results of {} pages", sequence.partials.size(),
                      sequence.pages.size());
+    check_sparse(args, sequence);
   }
 }
 
-// Every page that a row sees is here, or its partial result is.
+// What has scores has a place for what is selected from them.
+void check_selection(const AttentionArgs& args) {
+  for (const auto& sequence : args.sequences) {
+    STAGECOACH_CHECK(sequence.scores == nullptr || sequence.selection != nullptr,
+                     "row {}: scores without a selection", sequence.first_row);
+  }
+}
+
+// Parts of a sparse row's result need its selection.
+void check_selected(const AttentionArgs& args) {
+  for (const auto& sequence : args.sequences) {
+    STAGECOACH_CHECK(!sequence.sparse || sequence.partials.empty() || sequence.selection != nullptr,
+                     "row {}: a part of a sparse row before the selection", sequence.first_row);
+  }
+}
+
+void check_gather(const AttentionArgs& args) {
+  for (const auto& sequence : args.sequences) {
+    STAGECOACH_CHECK(sequence.values == nullptr || sequence.selection != nullptr,
+                     "row {}: values of no selection", sequence.first_row);
+  }
+}
+
+// Every page that a row sees is here, or its partial result is; not so where a row has to select.
 void check_reach(const AttentionArgs& args) {
+  check_selection(args);
   for (const auto& sequence : args.sequences) {
     const auto tokens = static_cast<std::int64_t>(sequence.first_position) + sequence.num_rows;
     const auto seen = sequence.num_rows == 0 ? 0 : (tokens - 1) / args.page_tokens + 1;
     for (std::size_t page = 0; page < static_cast<std::size_t>(seen); ++page) {
       STAGECOACH_CHECK(
           sequence.pages[page] != nullptr ||
-              (!sequence.partials.empty() && sequence.partials[page] != nullptr),
+              ((!sequence.sparse || sequence.selection != nullptr) && !sequence.partials.empty() &&
+               sequence.partials[page] != nullptr),
           "page {} of the sequence of row {} has neither its tokens nor its partial result", page,
           sequence.first_row);
     }
@@ -177,9 +220,10 @@ class HostDevice final : public Device {
   }
 
   static std::int64_t worker_floats(const ScratchShape& shape) {
-    return std::max({linear_worker_floats(),
-                     attention_scratch_floats(shape.head_dim, shape.page_tokens),
-                     sample_worker_floats(shape.vocab)});
+    return std::max(
+        {linear_worker_floats(),
+         attention_scratch_floats(shape.head_dim, shape.page_tokens, shape.sparse_tokens),
+         sample_worker_floats(shape.vocab)});
   }
   static std::int64_t shared_floats(const ScratchShape& shape) {
     return linear_shared_floats(shape.max_in_features);
@@ -223,6 +267,11 @@ class HostDevice final : public Device {
   void check_attention_scratch(const AttentionArgs& args) const {
     check_scratch(args.head_dim <= shape_.head_dim && args.page_tokens <= shape_.page_tokens,
                   "attention");
+    for (const auto& sequence : args.sequences) {
+      check_scratch(!sequence.sparse || sequence.first_position + std::int64_t{sequence.num_rows} <=
+                                            shape_.sparse_tokens,
+                    "sparse attention");
+    }
   }
 
   Isa isa_;
@@ -301,22 +350,6 @@ void HostDevice::widen(Stream& stream, WidenArgs args) {
   });
 }
 
-void HostDevice::attention_scores(Stream& /*stream*/, AttentionArgs /*args*/) {
-  throw InternalError("attention_scores is not built yet");
-}
-
-void HostDevice::select_top(Stream& /*stream*/, AttentionArgs /*args*/) {
-  throw InternalError("select_top is not built yet");
-}
-
-void HostDevice::gather_values(Stream& /*stream*/, AttentionArgs /*args*/) {
-  throw InternalError("gather_values is not built yet");
-}
-
-void HostDevice::scatter_values(Stream& /*stream*/, AttentionArgs /*args*/) {
-  throw InternalError("scatter_values is not built yet");
-}
-
 void HostDevice::store_kv(Stream& stream, AttentionArgs args) {
   check_attention(args);
   compute(stream, [this, args = std::move(args)] {
@@ -335,10 +368,39 @@ void HostDevice::attention(Stream& stream, AttentionArgs args) {
 
 void HostDevice::attention_partials(Stream& stream, AttentionArgs args) {
   check_attention(args);
+  check_selected(args);
   check_attention_scratch(args);
   compute(stream, [this, args = std::move(args)] {
     device::attention_partials(args, attention_kernels(isa_), pool_, scratch_);
   });
+}
+
+void HostDevice::attention_scores(Stream& stream, AttentionArgs args) {
+  check_attention(args);
+  check_attention_scratch(args);
+  compute(stream, [this, args = std::move(args)] {
+    device::attention_scores(args, attention_kernels(isa_), pool_, scratch_);
+  });
+}
+
+void HostDevice::select_top(Stream& stream, AttentionArgs args) {
+  check_attention(args);
+  check_selection(args);
+  check_attention_scratch(args);
+  compute(stream, [this, args = std::move(args)] {
+    device::select_top(args, attention_kernels(isa_), pool_, scratch_);
+  });
+}
+
+void HostDevice::gather_values(Stream& stream, AttentionArgs args) {
+  check_attention(args);
+  check_gather(args);
+  compute(stream, [this, args = std::move(args)] { device::gather_values(args, pool_); });
+}
+
+void HostDevice::scatter_values(Stream& stream, AttentionArgs args) {
+  check_attention(args);
+  compute(stream, [this, args = std::move(args)] { device::scatter_values(args, pool_); });
 }
 
 void HostDevice::gather_rows(Stream& stream, GatherRowsArgs args) {

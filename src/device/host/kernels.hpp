@@ -3,6 +3,7 @@
 #include <cstdint>
 
 #include "device/device.hpp"
+#include "device/host/attention_layout.hpp"
 #include "device/host/isa.hpp"
 
 namespace stagecoach::device {
@@ -12,6 +13,16 @@ inline constexpr std::int64_t kLaneCount = 16;
 
 constexpr std::int64_t padded_to_lanes(std::int64_t elements) {
   return (elements + kLaneCount - 1) / kLaneCount * kLaneCount;
+}
+
+/// The same in whole blocks of codes.
+constexpr std::int64_t padded_to_blocks(std::int64_t elements) {
+  return (elements + kCodeBlock - 1) / kCodeBlock * kCodeBlock;
+}
+
+/// Elements that the parameters of packed tokens take at most, widened with zeros behind them.
+constexpr std::int64_t params_floats(std::int64_t tokens, std::int64_t width) {
+  return tokens * width / kCodeBlock * 2 + kLaneCount;
 }
 
 /// Numbers of a packed row, from one at the start of its first group, or of a fourth group, on.
@@ -90,16 +101,28 @@ struct AttentionItem {
 };
 inline constexpr std::int64_t kMaxAttentionPairs = 24;
 
+/// Pairs of sparse rows in one item: each needs a place for the scores of all its positions.
+inline constexpr std::int64_t kMaxSparsePairs = 6;
+
+/// `scratch` has attention_scratch_floats elements, 64-byte aligned.
 struct AttentionKernels {
-  /// `scratch` has attention_scratch_floats elements, 64-byte aligned.
   void (*attend)(const AttentionArgs& args, const AttentionItem& item, float* scratch) = nullptr;
   /// The partial results of one page, which all pairs of the item see.
   void (*attend_page)(const AttentionArgs& args, const AttentionItem& item, std::int64_t page,
                       float* scratch) = nullptr;
-  void (*store_row)(const float* from, std::int64_t count, KvType type, std::byte* to) = nullptr;
+  /// The scores of one page, into the sequence's.
+  void (*score_page)(const AttentionArgs& args, const AttentionItem& item, std::int64_t page,
+                     float* scratch) = nullptr;
+  /// The `kept` highest of `count` scores. `scratch` has `count` elements, rounded up to 16.
+  AttentionSelection (*select_top)(const float* scores, std::int64_t count, std::int64_t kept,
+                                   float* scratch) = nullptr;
+  void (*store_run)(const KvFormat& format, const float* from, std::int64_t count,
+                    const KvRun& to) = nullptr;
 };
 const AttentionKernels& attention_kernels(Isa isa);
-std::int64_t attention_scratch_floats(std::int64_t head_dim, std::int64_t page_tokens);
+/// `sparse_tokens`: of the longest sequence with sparse attention; 0: none.
+std::int64_t attention_scratch_floats(std::int64_t head_dim, std::int64_t page_tokens,
+                                      std::int64_t sparse_tokens);
 
 struct RowKernels {
   void (*layer_norm)(const LayerNormArgs& args, std::int64_t row) = nullptr;

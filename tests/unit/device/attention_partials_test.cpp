@@ -223,11 +223,15 @@ TEST_P(AttentionPartials, MergeIntoTheBitsOfPagesHere) {
 
 INSTANTIATE_TEST_SUITE_P(
     Models, AttentionPartials,
-    testing::Values(Model{4, 4, 64, 16, KvType::f16}, Model{2, 2, 80, 32, KvType::f16},
-                    Model{6, 2, 20, 16, KvType::f16}, Model{8, 1, 128, 64, KvType::f16},
-                    Model{18, 9, 20, 64, KvType::f32}, Model{10, 10, 80, 16, KvType::f32},
-                    Model{4, 2, 33, 32, KvType::f32}, Model{3, 1, 48, 64, KvType::f16},
-                    Model{20, 20, 8, 32, KvType::f16}, Model{1, 1, 1, 1, KvType::f32}));
+    testing::Values(
+        Model{4, 4, 64, 16, KvType::f16}, Model{2, 2, 80, 32, KvType::f16},
+        Model{6, 2, 20, 16, KvType::f16}, Model{8, 1, 128, 64, KvType::f16},
+        Model{18, 9, 20, 64, KvType::f32}, Model{10, 10, 80, 16, KvType::f32},
+        Model{4, 2, 33, 32, KvType::f32}, Model{3, 1, 48, 64, KvType::f16},
+        Model{20, 20, 8, 32, KvType::f16}, Model{1, 1, 1, 1, KvType::f32},
+        Model{4, 4, 64, 16, {KvType::int4, 64}}, Model{8, 1, 128, 64, {KvType::int4, 64}},
+        Model{2, 2, 80, 32, {KvType::int4, 32}}, Model{18, 9, 40, 16, {KvType::int4, 128}},
+        Model{10, 10, 80, 32, {KvType::int8, 64}}, Model{6, 2, 128, 16, {KvType::int8, 32}}));
 
 // A sequence of one head of width 1, query 1, keys `scores` and values 0, 1, 2, ...; every page's
 // partial result merged.

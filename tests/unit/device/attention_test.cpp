@@ -25,11 +25,26 @@ std::vector<Model> models() {
           {2, 1, 256, 16, KvType::f32}, {1, 1, 1, 1, KvType::f32}};
 }
 
+std::vector<Model> packed_models() {
+  return {{4, 4, 64, 16, {KvType::int4, 64}},  {2, 2, 128, 32, {KvType::int4, 32}},
+          {8, 1, 128, 64, {KvType::int4, 64}}, {6, 2, 80, 16, {KvType::int4, 128}},
+          {4, 4, 64, 16, {KvType::int8, 64}},  {2, 2, 40, 5, {KvType::int4, 32}},
+          {3, 3, 80, 32, {KvType::int8, 32}},  {2, 1, 256, 64, {KvType::int4, 128}},
+          {4, 2, 33, 16, {KvType::int8, 128}}, {1, 1, 1, 1, {KvType::int4, 64}}};
+}
+
+std::vector<Model> all_models() {
+  auto all = models();
+  const auto packed = packed_models();
+  all.insert(all.end(), packed.begin(), packed.end());
+  return all;
+}
+
 // Three sequences in one batch with a gap between their rows: a prompt piece that ends in the
 // middle of a page, a decoded token, one that has nothing this time, and a piece that continues.
 TEST(Attention, AgreesWithScalarReference) {
   for (const auto& device : equal_devices()) {
-    for (const auto& model : models()) {
+    for (const auto& model : all_models()) {
       const Tokens history(model, 60, 5);
       const Tokens batch(model, 40, 6);
       Cache whole(model, 37);
@@ -94,6 +109,110 @@ TEST(Attention, StoresRoundedKeysAndValuesInTheirSlots) {
   }
 }
 
+// Numbers of all sorts: zeros of both signs, groups all alike, not finite, beyond f16, tiny.
+std::vector<float> awkward_floats(std::int64_t count) {
+  auto values = random_floats(count, 77);
+  std::mt19937 random(78);
+  for (std::size_t i = 0; i < values.size(); i += 16) {
+    const auto kind = random() % 12;
+    for (std::size_t k = i; k < std::min(i + 16, values.size()); ++k) {
+      const float sign = random() % 2 == 0 ? 1.0f : -1.0f;
+      switch (kind) {
+        case 0:
+          values[k] = sign * 0.0f;
+          break;
+        case 1:
+          values[k] = std::max(sign * 0.0f, values[k]) * sign;
+          break;
+        case 2:
+          values[k] = -3.25f;
+          break;
+        case 3:
+          values[k] *= 1e-7f;
+          break;
+        case 4:
+          values[k] *= 3e4f;
+          break;
+        default:
+          break;
+      }
+    }
+    if (random() % 40 == 0) {
+      values[i] = random() % 2 == 0 ? NAN : -kInfinity;
+    }
+  }
+  return values;
+}
+
+std::span<const std::byte> bytes_at(const std::vector<std::byte>& page, std::int64_t at,
+                                    std::int64_t size) {
+  return std::span(page).subspan(static_cast<std::size_t>(at), static_cast<std::size_t>(size));
+}
+
+// Every token of every head is what base/packing.hpp makes of it, and the rest of a page untouched.
+TEST(Attention, StoresPackedKeysAndValuesInTheirSlots) {
+  for (const auto& model : packed_models()) {
+    for (const auto& device : equal_devices()) {
+      Tokens tokens(model, 21, 9);
+      tokens.data = awkward_floats(static_cast<std::int64_t>(tokens.data.size()));
+      Cache cache(model, 30);
+      auto args = make_args(model, tokens, 0, nullptr);
+      args.sequences = {{0, 21, 3, cache.pages()}};
+      device->run(&Device::store_kv, args);
+      const auto format = model.type.pack();
+      const auto groups = pack_groups(format, model.head_dim);
+      const auto size = code_bytes(format, model.head_dim);
+      std::vector<std::byte> params(static_cast<std::size_t>(4 * groups));
+      std::vector<std::byte> codes(static_cast<std::size_t>(size));
+      for (std::int64_t position = 0; position < 30; ++position) {
+        const auto slot = position % model.page_tokens;
+        for (std::int64_t head = 0; head < 2 * model.kv_heads; ++head) {
+          std::fill(params.begin(), params.end(), std::byte{0xff});
+          std::fill(codes.begin(), codes.end(), std::byte{0xff});
+          if (position >= 3 && position < 24) {
+            const float* from = tokens.data.data() + (position - 3) * tokens.stride +
+                                tokens.key_at + head * model.head_dim;
+            pack(format, {from, static_cast<std::size_t>(model.head_dim)},
+                 reinterpret_cast<GroupParams*>(params.data()), codes.data());
+          }
+          const auto& page =
+              cache.contents()[static_cast<std::size_t>(position / model.page_tokens)];
+          const auto start = head * model.page_tokens * (4 * groups + size);
+          ASSERT_TRUE(same_bits(std::span<const std::byte>(params),
+                                bytes_at(page, start + slot * 4 * groups, 4 * groups)))
+              << model.name() << ", position " << position << ", head " << head;
+          ASSERT_TRUE(
+              same_bits(std::span<const std::byte>(codes),
+                        bytes_at(page, start + model.page_tokens * 4 * groups + slot * size, size)))
+              << model.name() << ", position " << position << ", head " << head;
+        }
+      }
+    }
+  }
+}
+
+// A number that is not finite makes its group NaN, and so the result of every row that sees it.
+TEST(Attention, PackedNumbersThatAreNotFiniteMakeTheResultNan) {
+  for (const auto& device : equal_devices()) {
+    for (const auto type : {KvType::int8, KvType::int4}) {
+      for (const bool in_value : {false, true}) {
+        const Model model{1, 1, 64, 16, {type, 64}};
+        Tokens tokens(model, 20, 41);
+        const auto at = in_value ? tokens.value_at : tokens.key_at;
+        tokens.data[static_cast<std::size_t>(3 * tokens.stride + at + 40)] = kInfinity;
+        Cache cache(model, 20);
+        std::vector<float> out(20 * 64);
+        auto args = make_args(model, tokens, 0, out.data());
+        args.sequences = {{0, 20, 0, cache.pages()}};
+        store_and_attend(*device, args);
+        for (std::size_t i = 0; i < out.size(); ++i) {
+          ASSERT_EQ(std::isnan(out[i]), i >= 3 * 64) << "row " << i / 64;
+        }
+      }
+    }
+  }
+}
+
 struct Run {
   std::vector<float> out;
   std::vector<std::vector<std::byte>> pages;
@@ -118,7 +237,7 @@ Run run_in_pieces(const TestDevice& device, const Model& model, const Tokens& to
 
 TEST(Attention, BitsDoNotDependOnPiecesThreadsOrRegisterWidth) {
   const auto devices = equal_devices();
-  for (const auto& model : models()) {
+  for (const auto& model : all_models()) {
     constexpr std::int64_t kCount = 101;
     const Tokens tokens(model, kCount, 11);
     const auto first = run_in_pieces(*devices.front(), model, tokens, kCount, kCount);

@@ -82,8 +82,8 @@ TEST(Conversion, NarrowsToNearestEven) {
   const auto count = static_cast<std::int64_t>(values.size());
   for (const auto isa : supported_isas()) {
     std::vector<Half> halves(values.size());
-    attention_kernels(isa).store_row(values.data(), count, device::KvType::f16,
-                                     reinterpret_cast<std::byte*>(halves.data()));
+    attention_kernels(isa).store_run(device::KvType::f16, values.data(), count,
+                                     {nullptr, 0, reinterpret_cast<std::byte*>(halves.data()), 0});
     for (std::size_t i = 0; i < values.size(); ++i) {
       ASSERT_EQ(halves[i].bits, to_half(values[i]).bits) << values[i];
     }
@@ -94,8 +94,8 @@ TEST(Conversion, NarrowsNanToNan) {
   const std::vector<float> values(17, NAN);
   for (const auto isa : supported_isas()) {
     std::vector<Half> halves(values.size());
-    attention_kernels(isa).store_row(values.data(), 17, device::KvType::f16,
-                                     reinterpret_cast<std::byte*>(halves.data()));
+    attention_kernels(isa).store_run(device::KvType::f16, values.data(), 17,
+                                     {nullptr, 0, reinterpret_cast<std::byte*>(halves.data()), 0});
     for (const auto half : halves) {
       EXPECT_TRUE(std::isnan(to_float(half)));
     }

@@ -24,7 +24,7 @@ class TestDevice {
       : TestDevice(device::HostDeviceOptions{threads, isa}) {}
   explicit TestDevice(const device::HostDeviceOptions& options)
       : device_(device::make_host_device(options, abort_)) {
-    device_->reserve_scratch({16384, 256, 64, 60000});
+    device_->reserve_scratch({16384, 256, 64, 60000, 4096});
     stream_ = device_->create_stream("test");
   }
 
