@@ -37,15 +37,16 @@ model::ModelSpec small_spec() {
 /// A whole store in a folder of its own, which inputs damage.
 class Target {
  public:
-  Target() : path_((std::filesystem::temp_directory_path() / "stagecoach-fuzz-XXXXXX").string()) {
+  explicit Target(const model::WeightFormat& weights)
+      : path_((std::filesystem::temp_directory_path() / "stagecoach-fuzz-XXXXXX").string()) {
     if (::mkdtemp(path_.data()) == nullptr) {
       std::abort();
     }
     path_ += "/model.h5";
-    model::StoreWriter writer(path_, small_spec(), {"{}", "#version: 0.2\n", ""});
-    write(writer, model::kEmbeddingGroup, model::embedding_tensors(small_spec()));
-    write(writer, model::layer_group(0), model::layer_tensors(small_spec()));
-    write(writer, model::kHeadGroup, model::head_tensors(small_spec()));
+    model::StoreWriter writer(path_, small_spec(), {"{}", "#version: 0.2\n", ""}, weights);
+    write(writer, model::kEmbeddingGroup, model::embedding_tensors(small_spec(), weights));
+    write(writer, model::layer_group(0), model::layer_tensors(small_spec(), weights));
+    write(writer, model::kHeadGroup, model::head_tensors(small_spec(), weights));
     writer.finish();
     whole_ = read_text_file(path_);
   }
@@ -60,8 +61,8 @@ class Target {
 
   [[nodiscard]] const std::string& path() const { return path_; }
 
-  /// The first four bytes say where and whether to cut; the others are written over the store
-  /// there.
+  /// The first four bytes say where, whether to cut, and which store; the others are written over
+  /// it there.
   void damage(std::span<const std::uint8_t> input) {
     const File file(path_, File::Mode::truncate);
     auto bytes = whole_;
@@ -83,7 +84,7 @@ class Target {
                     const std::vector<model::TensorSpec>& tensors) {
     for (const auto& tensor : tensors) {
       writer.append(group, tensor.name,
-                    std::vector<Half>(static_cast<std::size_t>(tensor.elements())));
+                    std::vector<std::byte>(static_cast<std::size_t>(tensor.size_bytes())));
     }
   }
 
@@ -96,7 +97,9 @@ class Target {
 // A damaged store is refused with a ConfigError, or its index still describes a file that can be
 // read.
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  static Target target;
+  static Target plain{{}};
+  static Target packed{{{Packing::int4, 32}, true}};
+  auto& target = size >= 4 && (data[3] & 2) != 0 ? packed : plain;
   target.damage({data, size});
   try {
     static_cast<void>(model::verify_store(model::read_store_index(target.path()), {}));
