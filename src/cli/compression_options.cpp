@@ -1,6 +1,8 @@
 #include "cli/compression_options.hpp"
 
-#include <cmath>
+#include <fmt/ranges.h>
+
+#include <algorithm>
 
 namespace stagecoach::cli {
 namespace {
@@ -9,8 +11,9 @@ using Text = std::string;
 
 std::int64_t read_group(const Options& options) {
   const auto group = options.integer("compress-group", 32, 128);
-  if (group != 32 && group != 64 && group != 128) {
-    throw ConfigError(fmt::format("--compress-group {}: must be 32, 64 or 128", group));
+  if (std::count(kPackGroups.begin(), kPackGroups.end(), group) == 0) {
+    throw ConfigError(fmt::format("--compress-group {}: must be one of {}", group,
+                                  fmt::join(kPackGroups, ", ")));
   }
   return group;
 }
@@ -36,8 +39,9 @@ po::options_description compression_options() {
 }
 
 job::Compression read_compression(const Options& options) {
-  job::Compression compression{.group = read_group(options),
-                               .embeddings = options.flag("compress-embeddings")};
+  job::Compression compression;
+  compression.group = read_group(options);
+  compression.embeddings = options.flag("compress-embeddings");
   if (options.has("compress-weights")) {
     compression.weights = parse_packing(options.text("compress-weights"), "--compress-weights");
   }

@@ -64,8 +64,9 @@ json compression_to_json(const Compression& compression) {
 }
 
 Compression compression_from_json(const json& in) {
-  Compression compression{.group = in.at("group").get<std::int64_t>(),
-                          .embeddings = in.at("embeddings").get<bool>()};
+  Compression compression;
+  in.at("group").get_to(compression.group);
+  in.at("embeddings").get_to(compression.embeddings);
   if (in.contains("weights")) {
     compression.weights = parse_packing(in.at("weights").get<std::string>(), "--compress-weights");
   }
