@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <utility>
-#include <vector>
 
 #include "base/error.hpp"
 
@@ -21,17 +21,42 @@ constexpr float kLeastStep = 0x1p-24f;
 constexpr GroupParams kNotANumber{{0x7e00}, {0}};
 
 constexpr std::int64_t kInt4Half = kCodeBlock / 2;
+constexpr std::int64_t kLargestGroup = 128;
 
-float highest_code(const PackFormat& format) { return format.packing == Packing::int4 ? 15 : 255; }
+// Numbers and codes of a group, in whole blocks, so that loops over them become vectors.
+using GroupValues = std::array<float, kLargestGroup>;
+using GroupCodes = std::array<std::uint8_t, kLargestGroup>;
+
+std::size_t at(std::int64_t index) { return static_cast<std::size_t>(index); }
+
+std::int64_t whole_blocks(std::int64_t count) {
+  return (count + kCodeBlock - 1) / kCodeBlock * kCodeBlock;
+}
+
+unsigned highest_code(Packing packing) { return packing == Packing::int4 ? 15 : 255; }
 
 bool is_finite(Half value) { return (value.bits & 0x7c00) != 0x7c00; }
 
 Half next_up(Half positive) { return {static_cast<std::uint16_t>(positive.bits + 1)}; }
 Half next_down(Half positive) { return {static_cast<std::uint16_t>(positive.bits - 1)}; }
 
-float number_of(float code, float minimum, float scale) { return std::fma(code, scale, minimum); }
+// to_float without branches.
+float widen(Half value) {
+  constexpr std::uint32_t kRebias = 112u << 23;
+  const std::uint32_t magnitude = value.bits & 0x7fffu;
+  const std::uint32_t sign = static_cast<std::uint32_t>(value.bits & 0x8000u) << 16;
+  const float small = static_cast<float>(static_cast<std::int32_t>(magnitude)) * kLeastStep;
+  const std::uint32_t normal = (magnitude << 13) + kRebias;
+  const std::uint32_t finite = magnitude < 0x400u ? std::bit_cast<std::uint32_t>(small) : normal;
+  return std::bit_cast<float>(sign | (magnitude < 0x7c00u ? finite : normal + kRebias));
+}
 
-Half scale_of(float minimum, float exact, float highest) {
+// In double nothing is rounded: all three are multiples of 2^-24 and small. Then rounded once.
+float number_of(unsigned code, float minimum, float scale) {
+  return static_cast<float>(static_cast<double>(static_cast<int>(code)) * scale + minimum);
+}
+
+Half scale_of(float minimum, float exact, unsigned highest) {
   auto scale = to_half(exact);
   if (exact < kLeastNormal && to_float(scale) < exact) {
     scale = exact < kLeastStep ? Half{1} : next_up(scale);
@@ -42,44 +67,101 @@ Half scale_of(float minimum, float exact, float highest) {
   return scale;
 }
 
-GroupParams params_of(const PackFormat& format, std::span<const float> values) {
-  float smallest = values[0];
-  float largest = values[0];
+struct Range {
+  float smallest = 0;
+  float largest = 0;
   bool finite = true;
-  for (const auto value : values) {
-    smallest = std::min(smallest, value);
-    largest = std::max(largest, value);
-    finite = finite && std::isfinite(value);
+};
+
+// Of whole blocks.
+Range range_of(const GroupValues& values, std::int64_t count) {
+  constexpr std::size_t kLanes = 16;
+  std::array<float, kLanes> smallest{};
+  std::array<float, kLanes> largest{};
+  std::array<std::int32_t, kLanes> magnitude{};
+  std::copy_n(values.begin(), kLanes, smallest.begin());
+  std::copy_n(values.begin(), kLanes, largest.begin());
+  for (std::size_t i = 0; i < at(count); i += kLanes) {
+    for (std::size_t lane = 0; lane < kLanes; ++lane) {
+      const float value = values[i + lane];
+      const std::int32_t bits = std::bit_cast<std::int32_t>(value) & 0x7fffffff;
+      smallest[lane] = value < smallest[lane] ? value : smallest[lane];
+      largest[lane] = value > largest[lane] ? value : largest[lane];
+      magnitude[lane] = bits > magnitude[lane] ? bits : magnitude[lane];
+    }
   }
-  return finite ? group_params(format, smallest, largest) : kNotANumber;
+  return {*std::min_element(smallest.begin(), smallest.end()),
+          *std::max_element(largest.begin(), largest.end()),
+          *std::max_element(magnitude.begin(), magnitude.end()) < 0x7f800000};
 }
 
-void put_code(const PackFormat& format, std::int64_t index, unsigned code, std::byte* codes) {
-  if (format.packing == Packing::int8) {
-    codes[index] = static_cast<std::byte>(code);
+void find_codes(const GroupValues& values, std::int64_t count, float minimum, float scale,
+                float highest, GroupCodes& codes) {
+  constexpr float kWhole =
+      0x1.8p23f;  // a sum with it is rounded to a whole number, in its last bits
+  for (std::size_t i = 0; i < at(count); ++i) {
+    const float code = (values[i] - minimum) / scale;
+    const float low = code > 0 ? code : 0.0f;
+    const float cut = low < highest ? low : highest;
+    codes[i] = static_cast<std::uint8_t>(std::bit_cast<std::uint32_t>(cut + kWhole));
+  }
+}
+
+void put_codes(Packing packing, const GroupCodes& codes, std::int64_t count, std::byte* to) {
+  if (packing == Packing::int8) {
+    std::memcpy(to, codes.data(), at(count));
     return;
   }
-  const auto inside = index % kCodeBlock;
-  auto& byte = codes[index / kCodeBlock * kInt4Half + inside % kInt4Half];
-  byte |= static_cast<std::byte>(code << (inside < kInt4Half ? 0 : 4));
+  for (std::int64_t block = 0; block < count; block += kCodeBlock) {
+    for (std::int64_t j = 0; j < kInt4Half; ++j) {
+      to[block / 2 + j] =
+          static_cast<std::byte>(codes[at(block + j)] | (codes[at(block + j + kInt4Half)] << 4));
+    }
+  }
 }
 
-unsigned get_code(const PackFormat& format, std::int64_t index, const std::byte* codes) {
-  if (format.packing == Packing::int8) {
-    return std::to_integer<unsigned>(codes[index]);
+void get_codes(Packing packing, const std::byte* from, std::int64_t count, GroupCodes& codes) {
+  if (packing == Packing::int8) {
+    std::memcpy(codes.data(), from, at(count));
+    return;
   }
-  const auto inside = index % kCodeBlock;
-  const auto byte =
-      std::to_integer<unsigned>(codes[index / kCodeBlock * kInt4Half + inside % kInt4Half]);
-  return inside < kInt4Half ? byte & 15u : byte >> 4;
+  for (std::int64_t block = 0; block < count; block += kCodeBlock) {
+    for (std::int64_t j = 0; j < kInt4Half; ++j) {
+      const auto byte = std::to_integer<std::uint8_t>(from[block / 2 + j]);
+      codes[at(block + j)] = byte & 15u;
+      codes[at(block + j + kInt4Half)] = static_cast<std::uint8_t>(byte >> 4);
+    }
+  }
 }
 
-unsigned code_of(float value, float minimum, float scale, float highest) {
-  if (!(scale > 0)) {
-    return 0;
+// Packs the first `size` values; changes what is behind them.
+GroupParams pack_group(const PackFormat& format, GroupValues& values, std::int64_t size,
+                       std::byte* to) {
+  const std::int64_t count = whole_blocks(size);
+  std::fill(values.begin() + size, values.begin() + count, values[0]);
+  const auto range = range_of(values, count);
+  const auto params =
+      range.finite ? group_params(format, range.smallest, range.largest) : kNotANumber;
+  GroupCodes codes{};
+  if (params.scale.bits != 0) {
+    find_codes(values, count, to_float(params.minimum), to_float(params.scale),
+               static_cast<float>(highest_code(format.packing)), codes);
+    std::fill(codes.begin() + size, codes.begin() + count, std::uint8_t{0});
   }
-  const float code = std::nearbyint((value - minimum) / scale);
-  return static_cast<unsigned>(std::clamp(code, 0.0f, highest));
+  put_codes(format.packing, codes, count, to);
+  return params;
+}
+
+void unpack_group(Packing packing, const GroupParams& params, const std::byte* from,
+                  std::int64_t size, GroupValues& values) {
+  const std::int64_t count = whole_blocks(size);
+  const float minimum = to_float(params.minimum);
+  const float scale = to_float(params.scale);
+  GroupCodes codes;
+  get_codes(packing, from, count, codes);
+  for (std::size_t i = 0; i < at(count); ++i) {
+    values[i] = number_of(codes[i], minimum, scale);
+  }
 }
 
 }  // namespace
@@ -109,60 +191,60 @@ GroupParams group_params(const PackFormat& format, float smallest, float largest
   // Of zeros of both signs, which one a minimum finds depends on their order.
   smallest += 0.0f;
   largest += 0.0f;
-  const float highest = highest_code(format);
+  const auto highest = highest_code(format.packing);
   const auto minimum = to_half(smallest);
-  const auto scale = scale_of(to_float(minimum), (largest - smallest) / highest, highest);
+  const auto scale =
+      scale_of(to_float(minimum), (largest - smallest) / static_cast<float>(highest), highest);
   return is_finite(minimum) && is_finite(scale) ? GroupParams{minimum, scale} : kNotANumber;
 }
 
 void pack(const PackFormat& format, std::span<const float> values, GroupParams* params,
           std::byte* codes) {
   const auto count = static_cast<std::int64_t>(values.size());
-  const float highest = highest_code(format);
-  std::memset(codes, 0, static_cast<std::size_t>(code_bytes(format, count)));
+  GroupValues group;
   for (std::int64_t first = 0; first < count; first += format.group) {
     const auto size = std::min(format.group, count - first);
-    const auto group =
-        values.subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(size));
-    const auto found = params_of(format, group);
-    *params++ = found;
-    const float minimum = to_float(found.minimum);
-    const float scale = to_float(found.scale);
-    for (std::int64_t i = 0; i < size; ++i) {
-      put_code(format, first + i,
-               code_of(group[static_cast<std::size_t>(i)], minimum, scale, highest), codes);
-    }
+    std::copy_n(values.begin() + first, size, group.begin());
+    *params++ = pack_group(format, group, size, codes + code_bytes(format, first));
   }
 }
 
 void unpack(const PackFormat& format, const GroupParams* params, const std::byte* codes,
             std::span<float> values) {
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    const auto index = static_cast<std::int64_t>(i);
-    const auto& group = params[index / format.group];
-    values[i] = number_of(static_cast<float>(get_code(format, index, codes)),
-                          to_float(group.minimum), to_float(group.scale));
+  const auto count = static_cast<std::int64_t>(values.size());
+  GroupValues group;
+  for (std::int64_t first = 0; first < count; first += format.group) {
+    const auto size = std::min(format.group, count - first);
+    unpack_group(format.packing, *params++, codes + code_bytes(format, first), size, group);
+    std::copy_n(group.begin(), size, values.begin() + first);
   }
 }
 
 void pack_row(const PackFormat& format, std::span<const Half> values, std::byte* row) {
-  std::vector<float> wide(values.size());
-  std::transform(values.begin(), values.end(), wide.begin(), to_float);
   const auto count = static_cast<std::int64_t>(values.size());
   const auto before_codes = row_params_bytes(format, count);
-  std::vector<GroupParams> params(static_cast<std::size_t>(pack_groups(format, count)));
-  pack(format, wide, params.data(), row + before_codes);
-  std::memset(row, 0, static_cast<std::size_t>(before_codes));
-  std::memcpy(row, params.data(), params.size() * sizeof(GroupParams));
+  std::memset(row, 0, at(before_codes));
+  GroupValues group;
+  for (std::int64_t first = 0; first < count; first += format.group) {
+    const auto size = std::min(format.group, count - first);
+    std::transform(values.begin() + first, values.begin() + first + size, group.begin(), widen);
+    const auto params =
+        pack_group(format, group, size, row + before_codes + code_bytes(format, first));
+    std::memcpy(row + first / format.group * 4, &params, sizeof params);
+  }
 }
 
 void unpack_row(const PackFormat& format, const std::byte* row, std::span<Half> values) {
   const auto count = static_cast<std::int64_t>(values.size());
-  std::vector<GroupParams> params(static_cast<std::size_t>(pack_groups(format, count)));
-  std::memcpy(params.data(), row, params.size() * sizeof(GroupParams));
-  std::vector<float> wide(values.size());
-  unpack(format, params.data(), row + row_params_bytes(format, count), wide);
-  std::transform(wide.begin(), wide.end(), values.begin(), to_half);
+  const auto* codes = row + row_params_bytes(format, count);
+  GroupValues group;
+  for (std::int64_t first = 0; first < count; first += format.group) {
+    const auto size = std::min(format.group, count - first);
+    GroupParams params;
+    std::memcpy(&params, row + first / format.group * 4, sizeof params);
+    unpack_group(format.packing, params, codes + code_bytes(format, first), size, group);
+    std::transform(group.begin(), group.begin() + size, values.begin() + first, to_half);
+  }
 }
 
 }  // namespace stagecoach

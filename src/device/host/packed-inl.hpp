@@ -55,15 +55,6 @@ HWY_INLINE CodeLanes load_codes(const std::byte* from) {
   return codes;
 }
 
-HWY_INLINE CodeLanes upper_halves(const CodeLanes& bytes) {
-  CodeLanes codes;
-  HWY_UNROLL(2)
-  for (int i = 0; i < kRegisters; ++i) {
-    codes.r[i] = hn::ShiftRight<4>(bytes.r[i]);
-  }
-  return codes;
-}
-
 /// What codes of one group mean: the nearest f16 number to minimum + code * scale.
 HWY_INLINE Lanes number_lanes(const CodeLanes& codes, const Lanes& minimum, const Lanes& scale) {
   Lanes numbers;
@@ -95,58 +86,73 @@ class Int8Group {
   Lanes scale_;
 };
 
+alignas(64) inline constexpr float kInt4Codes[kLanes] = {0, 1, 2,  3,  4,  5,  6,  7,
+                                                         8, 9, 10, 11, 12, 13, 14, 15};
+
 #if HWY_TARGET == HWY_AVX3
 /// One group of int4 codes: what the sixteen codes mean is one register, to look up.
 class Int4Group {
  public:
   Int4Group() = default;
   HWY_INLINE Int4Group(const Lanes& minimum, const Lanes& scale)
-      : table_(round_to_half(multiply_add({{hn::Iota(FloatTag(), 0.0f)}}, scale, minimum))) {}
+      : table_(round_to_half(multiply_add(load_lanes(kInt4Codes), scale, minimum))) {}
 
   static constexpr std::int64_t kBlockBytes = kCodeBlock / 2;
 
   HWY_INLINE void numbers(const std::byte* block, Lanes& lower, Lanes& upper) const {
-    const CodeLanes bytes = load_codes(block);
+    const Codes bytes = load_codes(block).r[0];
     lower = look_up(bytes);
-    upper = look_up(upper_halves(bytes));
+    upper = look_up(hn::ShiftRight<4>(bytes));
   }
 
  private:
   // The instruction takes no more than four bits of an index; Highway would want them cut before.
-  [[nodiscard]] HWY_INLINE Lanes look_up(const CodeLanes& codes) const {
-    return {{Register{_mm512_permutexvar_ps(codes.r[0].raw, table_.r[0].raw)}}};
+  [[nodiscard]] HWY_INLINE Lanes look_up(Codes codes) const {
+    return {{Register{_mm512_permutexvar_ps(codes.raw, table_.r[0].raw)}}};
   }
 
   Lanes table_;
 };
 #else
-/// One group of int4 codes.
+/// One group of int4 codes: what the sixteen codes mean is two tables, of the numbers' lower and
+/// upper bytes.
 class Int4Group {
  public:
   Int4Group() = default;
-  HWY_INLINE Int4Group(const Lanes& minimum, const Lanes& scale)
-      : minimum_(minimum), scale_(scale) {}
+  HWY_INLINE Int4Group(const Lanes& minimum, const Lanes& scale) {
+    const Lanes numbers = multiply_add(load_lanes(kInt4Codes), scale, minimum);
+    const auto first = hn::BitCast(ByteTag(), hn::DemoteTo(HalfTag(), numbers.r[0]));
+    const auto second = hn::BitCast(ByteTag(), hn::DemoteTo(HalfTag(), numbers.r[1]));
+    lower_bytes_ = hn::ConcatEven(ByteTag(), second, first);
+    upper_bytes_ = hn::ConcatOdd(ByteTag(), second, first);
+  }
 
   static constexpr std::int64_t kBlockBytes = kCodeBlock / 2;
 
   HWY_INLINE void numbers(const std::byte* block, Lanes& lower, Lanes& upper) const {
-    const CodeLanes bytes = load_codes(block);
-    lower = number_lanes(lower_halves(bytes), minimum_, scale_);
-    upper = number_lanes(upper_halves(bytes), minimum_, scale_);
+    const hn::RepartitionToWide<ByteTag> words;
+    const auto four_bits = hn::Set(ByteTag(), std::uint8_t{15});
+    const auto bytes = hn::LoadU(ByteTag(), reinterpret_cast<const std::uint8_t*>(block));
+    const auto shifted = hn::BitCast(ByteTag(), hn::ShiftRight<4>(hn::BitCast(words, bytes)));
+    lower = look_up(hn::And(bytes, four_bits));
+    upper = look_up(hn::And(shifted, four_bits));
   }
 
  private:
-  static HWY_INLINE CodeLanes lower_halves(const CodeLanes& bytes) {
-    CodeLanes codes;
-    HWY_UNROLL(2)
-    for (int i = 0; i < kRegisters; ++i) {
-      codes.r[i] = hn::And(bytes.r[i], hn::Set(CodeTag(), 15u));
-    }
-    return codes;
+  using ByteTag = hn::FixedTag<std::uint8_t, kLanes>;
+  using Bytes = hn::Vec<ByteTag>;
+
+  [[nodiscard]] HWY_INLINE Lanes look_up(Bytes codes) const {
+    const auto lower = hn::TableLookupBytes(lower_bytes_, codes);
+    const auto upper = hn::TableLookupBytes(upper_bytes_, codes);
+    const auto first = hn::InterleaveLower(ByteTag(), lower, upper);
+    const auto second = hn::InterleaveUpper(ByteTag(), lower, upper);
+    return {{hn::PromoteTo(FloatTag(), hn::BitCast(HalfTag(), first)),
+             hn::PromoteTo(FloatTag(), hn::BitCast(HalfTag(), second))}};
   }
 
-  Lanes minimum_;
-  Lanes scale_;
+  Bytes lower_bytes_;
+  Bytes upper_bytes_;
 };
 #endif
 
