@@ -173,11 +173,12 @@ void prefill_partials(benchmark::State& state) {
 }
 
 // What the arithmetic takes: one sequence of which all is in the second-level cache, the fastest of
-// many runs. Arguments: tokens of a page, format.
+// many runs. Arguments: tokens of a page, format, percents of the values that are kept (0: dense).
 void decode_in_cache(benchmark::State& state) {
   const std::int64_t context = std::int64_t{96} << state.range(1);
   const DeviceFixture fixture("auto", 1);
-  const Batch batch({1, 1, context, state.range(0), format_of(state.range(1))});
+  const Batch batch({1, 1, context, state.range(0), format_of(state.range(1)),
+                     static_cast<double>(state.range(2)) / 100});
   batch.fill(fixture);
   double fastest = seconds_of_run(fixture, &device::Device::attention, batch.args());
   for (auto _ : state) {
@@ -236,7 +237,7 @@ BENCHMARK(prefill_partials)
     ->Unit(benchmark::kMillisecond)
     ->UseRealTime();
 BENCHMARK(decode_in_cache)
-    ->ArgsProduct({{16, 32, 64}, {0, 1, 2}})
+    ->ArgsProduct({{16, 32, 64}, {0, 1, 2}, {0, 10}})
     ->Unit(benchmark::kMicrosecond)
     ->UseRealTime();
 BENCHMARK(decode_sparse)

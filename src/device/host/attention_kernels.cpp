@@ -8,6 +8,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <numeric>
 
 #include "device/host/attention_pack-inl.hpp"
 #include "device/host/attention_select-inl.hpp"
@@ -35,9 +36,17 @@ HWY_INLINE Register exponential(Register x) {
 
 float exponential(float x) { return hn::GetLane(exponential(hn::Set(FloatTag(), x))); }
 
+/// Of the tokens of one page: the largest score, and the sum of e^(score - largest).
+struct PagePart {
+  float max;
+  float weight;
+};
+
 // Sparse rows know the scores of all their positions before they read a value.
 std::int64_t sparse_positions(const SequenceRows& sequence) {
-  return sequence.sparse ? padded_to_lanes(sequence.first_position + sequence.num_rows) : 0;
+  return sequence.sparse
+             ? padded_to_sparse(std::int64_t{sequence.first_position} + sequence.num_rows)
+             : 0;
 }
 
 // Where one item's intermediate results lie.
@@ -65,6 +74,9 @@ struct Workspace {
     row_scores = take(kMaxSparsePairs * positions);
     ranks = take(positions);
     kept = reinterpret_cast<std::int32_t*>(take(positions));
+    kept_weights = take(positions);
+    row_weights = take(positions);
+    parts = reinterpret_cast<PagePart*>(take(2 * positions));
   }
 
   std::int64_t width;
@@ -83,6 +95,9 @@ struct Workspace {
   float* row_scores;    // [pairs, positions]
   float* ranks;         // [positions]
   std::int32_t* kept;   // [positions]
+  float* kept_weights;  // [positions]
+  float* row_weights;   // [positions]
+  PagePart* parts;      // [pages]
 };
 
 std::int64_t row_of(const AttentionArgs& args, const AttentionItem& item, std::int64_t pair) {
@@ -170,11 +185,6 @@ HWY_INLINE void with_kind(const KvFormat& format, Visit visit) {
   }
 }
 
-struct PagePart {
-  float max;
-  float weight;
-};
-
 // Turns the scores of `tokens` tokens into exp(score - max), with zeros up to a multiple of 16.
 // Scores of minus infinity weigh nothing; a NaN or plus infinity makes the result NaN.
 PagePart soften(float* scores, std::int64_t tokens, float scale) {
@@ -185,8 +195,8 @@ PagePart soften(float* scores, std::int64_t tokens, float scale) {
   }
   Register max = hn::Set(tag, kMinusInfinity);
   for (std::int64_t t = 0; t < padded; t += kRegister) {
-    const Register score = hn::Mul(hn::Load(tag, scores + t), hn::Set(tag, scale));
-    hn::Store(score, tag, scores + t);
+    const Register score = hn::Mul(load(scores + t), hn::Set(tag, scale));
+    hn::StoreU(score, tag, scores + t);
     max = hn::IfThenElse(hn::Gt(score, max), score, max);
   }
   const float page_max = hn::GetLane(hn::MaxOfLanes(tag, max));
@@ -352,27 +362,28 @@ std::int64_t list_all_kept(const SparseRow& row, std::int64_t first, std::int64_
   return count;
 }
 
-// One page's part in the result of a sparse row: `count` tokens are seen, `num_kept` of them kept.
-PagePart attend_kept(const AttentionArgs& args, const AttentionItem& item, const PageVisit& visit,
-                     const std::byte* page, const SparseRow& row, const std::int32_t* kept,
-                     std::int64_t num_kept, const Workspace& space) {
-  float* scores = space.scores;
-  std::copy_n(row.scores + visit.start, visit.count, scores);
-  PagePart part = soften(scores, visit.count, 1.0f);
-  float kept_weight = 0;
+// The weights of kept tokens, taken out of those of all tokens that a row sees from `start` on.
+void take_weights(const float* all, std::int64_t start, const std::int32_t* kept,
+                  std::int64_t num_kept, float* weights) {
   for (std::int64_t i = 0; i < num_kept; ++i) {
-    scores[i] = scores[kept[i] - visit.start];
-    kept_weight += scores[i];
+    weights[i] = all[kept[i] - start];
   }
-  if (kRenormalize && !std::isnan(part.weight)) {
-    part.weight = kept_weight;
-  }
+}
+
+// One page's weighted values of kept tokens, into `partial`; and what its part weighs, of which all
+// of its tokens are in `seen`.
+PagePart weigh_kept(const AttentionArgs& args, const AttentionItem& item, std::int64_t start,
+                    const std::byte* page, const PagePart& seen, const std::int32_t* kept,
+                    std::int64_t num_kept, const float* weights, const Workspace& space) {
   const PageSide side{values_in_page(args, item.kv_head, page), nullptr, space.value_params};
   with_kind(args.kv_format, [&](auto kind) {
-    weigh_tokens(scores, open_side(args, side, kind), ListedTokens{kept, visit.start}, num_kept,
+    weigh_tokens(weights, open_side(args, side, kind), ListedTokens{kept, start}, num_kept,
                  space.partial);
   });
-  return part;
+  if (!kRenormalize || std::isnan(seen.weight)) {
+    return seen;
+  }
+  return {seen.max, std::accumulate(weights, weights + num_kept, 0.0f)};
 }
 
 // Values that will be read, where they are here.
@@ -388,17 +399,32 @@ void fetch_values(const AttentionArgs& args, const AttentionItem& item, std::int
 // Kept values under way at once.
 constexpr std::int64_t kValuesAhead = 16;
 
+// Turns a row's scores into weights, page by page: all of them before any value is looked at, so
+// that no page waits for another one's.
+void soften_row(const AttentionArgs& args, const AttentionItem& item, const SparseRow& row,
+                const Workspace& space) {
+  std::int64_t start = 0;
+  for (std::size_t page = 0; start <= row.position; ++page, start += args.page_tokens) {
+    if (item.sequence->pages[page] != nullptr) {
+      const std::int64_t seen = std::min(args.page_tokens, row.position + 1 - start);
+      std::copy_n(row.scores + start, seen, space.row_weights + start);
+      space.parts[page] = soften(space.row_weights + start, seen, 1.0f);
+    }
+  }
+}
+
 // The result of one pair, page by page, into the sums.
 void attend_sparse_row(const AttentionArgs& args, const AttentionItem& item, std::int64_t pair,
                        const SparseRow& row, const Workspace& space) {
   const std::int64_t total = list_all_kept(row, 0, row.position + 1, space.kept);
+  soften_row(args, item, row, space);
+  take_weights(space.row_weights, 0, space.kept, total, space.kept_weights);
   std::int64_t fetched = 0;
   std::int64_t done = 0;
-  PageVisit visit{0, 0, 0, nullptr, nullptr};
-  for (std::size_t page = 0; visit.start <= row.position; ++page, visit.start += args.page_tokens) {
-    visit.count = std::min(args.page_tokens, row.position + 1 - visit.start);
+  std::int64_t start = 0;
+  for (std::size_t page = 0; start <= row.position; ++page, start += args.page_tokens) {
     std::int64_t end = done;
-    while (end < total && space.kept[end] < visit.start + visit.count) {
+    while (end < total && space.kept[end] < start + args.page_tokens) {
       ++end;
     }
     for (; fetched < std::min(total, end + kValuesAhead); ++fetched) {
@@ -409,7 +435,8 @@ void attend_sparse_row(const AttentionArgs& args, const AttentionItem& item, std
       merge_partial(args, item, pair, item.sequence->partials[page], space);
     } else {
       merge(space, pair,
-            attend_kept(args, item, visit, data, row, space.kept + done, end - done, space));
+            weigh_kept(args, item, start, data, space.parts[page], space.kept + done, end - done,
+                       space.kept_weights + done, space));
     }
     done = end;
   }
@@ -518,7 +545,11 @@ void attend_page(const AttentionArgs& args, const AttentionItem& item, std::int6
   for (std::int64_t pair = 0; pair < item.num_pairs; ++pair) {
     const SparseRow row = given_row(args, item, pair);
     const std::int64_t kept = list_all_kept(row, start, start + visit.count, space.kept);
-    const PagePart part = attend_kept(args, item, visit, data, row, space.kept, kept, space);
+    std::copy_n(row.scores + start, visit.count, space.scores);
+    const PagePart seen = soften(space.scores, visit.count, 1.0f);
+    take_weights(space.scores, start, space.kept, kept, space.kept_weights);
+    const PagePart part =
+        weigh_kept(args, item, start, data, seen, space.kept, kept, space.kept_weights, space);
     store_partial(args, item, pair, part, space, visit.partials);
   }
 }
@@ -586,7 +617,7 @@ std::int64_t attention_scratch_floats(std::int64_t head_dim, std::int64_t page_t
   return 2 * tokens * width + 2 * params_floats(tokens, width) +
          (2 * kMaxAttentionPairs + 1) * width + kMaxAttentionPairs * tokens +
          2 * padded_to_lanes(kMaxAttentionPairs) +
-         (kMaxSparsePairs + 2) * padded_to_lanes(sparse_tokens);
+         (kMaxSparsePairs + 6) * padded_to_sparse(sparse_tokens);
 }
 
 }  // namespace stagecoach::device

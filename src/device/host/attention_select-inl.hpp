@@ -120,29 +120,27 @@ inline AttentionSelection select_top(const float* scores, std::int64_t count, st
   return {scores[last], static_cast<std::int32_t>(last)};
 }
 
-/// Positions in [first, end) of which `scores` are, that a row keeps; how many. Ascending.
+/// Positions in [first, end) of which `scores` are, that a row keeps; how many. Ascending; behind
+/// them up to 16 elements may be overwritten.
 inline std::int64_t list_kept(const float* scores, std::int64_t first, std::int64_t end,
                               const AttentionSelection& selection, std::int32_t* kept) {
-  const FloatTag tag;
-  const Register threshold = hn::Set(tag, selection.threshold);
+  const hn::RebindToSigned<FloatTag> tag;
+  const Register threshold = hn::Set(FloatTag(), selection.threshold);
+  const auto last_equal = hn::Set(tag, selection.last_equal);
   std::int64_t count = 0;
   std::int64_t i = 0;
-  const auto look_at = [&](std::int64_t index) {
-    if (keeps(selection, scores[index], first + index)) {
-      kept[count++] = static_cast<std::int32_t>(first + index);
-    }
-  };
   for (; i + kRegister <= end - first; i += kRegister) {
-    std::uint8_t bytes[8] = {};
-    hn::StoreMaskBits(tag, hn::Ge(load(scores + i), threshold), bytes);
-    std::uint32_t candidates = 0;
-    std::memcpy(&candidates, bytes, sizeof(candidates));
-    for (; candidates != 0; candidates &= candidates - 1) {
-      look_at(i + __builtin_ctz(candidates));
-    }
+    const Register score = load(scores + i);
+    const auto position = hn::Iota(tag, static_cast<std::int32_t>(first + i));
+    const auto later = hn::RebindMask(FloatTag(), hn::Gt(position, last_equal));
+    const auto equal = hn::AndNot(later, hn::Eq(score, threshold));
+    count += static_cast<std::int64_t>(hn::CompressStore(
+        position, hn::RebindMask(tag, hn::Or(hn::Gt(score, threshold), equal)), tag, kept + count));
   }
   for (; i < end - first; ++i) {
-    look_at(i);
+    if (keeps(selection, scores[i], first + i)) {
+      kept[count++] = static_cast<std::int32_t>(first + i);
+    }
   }
   return count;
 }

@@ -126,12 +126,18 @@ template <Packing P>
 HWY_INLINE void prepare(const PackedTokens<P>& tokens, EveryToken, std::int64_t count) {
   widen_row(tokens.half_params, count * tokens.groups * 2, tokens.params);
 }
-// Zeros behind a token's are overwritten by the next one's.
+// Those of listed tokens. What is read and written behind a token's belongs to later ones.
 template <Packing P>
 HWY_INLINE void prepare(const PackedTokens<P>& tokens, ListedTokens listed, std::int64_t count) {
+  const hn::Rebind<hwy::float16_t, FourTag> halves;
   const std::int64_t size = tokens.groups * 2;
   for (std::int64_t i = 0; i < count; ++i) {
-    widen_row(tokens.half_params + listed[i] * size, size, tokens.params + listed[i] * size);
+    const auto* from =
+        reinterpret_cast<const hwy::float16_t*>(tokens.half_params + listed[i] * size);
+    for (std::int64_t k = 0; k < size; k += 4) {
+      hn::StoreU(hn::PromoteTo(FourTag(), hn::LoadU(halves, from + k)), FourTag(),
+                 tokens.params + listed[i] * size + k);
+    }
   }
 }
 

@@ -20,6 +20,12 @@ constexpr std::int64_t padded_to_blocks(std::int64_t elements) {
   return (elements + kCodeBlock - 1) / kCodeBlock * kCodeBlock;
 }
 
+/// Elements of what a sparse row has for each position: whole registers may be written at any of
+/// them.
+constexpr std::int64_t padded_to_sparse(std::int64_t positions) {
+  return positions == 0 ? 0 : padded_to_lanes(positions) + kLaneCount;
+}
+
 /// Elements that the parameters of packed tokens take at most, widened with zeros behind them.
 constexpr std::int64_t params_floats(std::int64_t tokens, std::int64_t width) {
   return tokens * width / kCodeBlock * 2 + kLaneCount;
