@@ -1,3 +1,4 @@
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -45,7 +46,8 @@ TEST(InfoCommand, CountsTheMemoryOfThePaper) {
             HasSubstr("KV cache           1.20 TiB (1314259992576 bytes)"),
             HasSubstr("KV cache a token     4.50 MiB (4718592 bytes)"),
             HasSubstr("a layer            3.38 GiB (3624198144 bytes)"),
-            HasSubstr("up.weight          [49152, 12288]     1207959552 bytes")));
+            HasSubstr("up.weight          [49152, 12288]     1207959552 bytes  f16"),
+            HasSubstr("  format             f16\n")));
 }
 
 TEST(InfoCommand, MistakesAreNamed) {
@@ -58,6 +60,31 @@ TEST(InfoCommand, MistakesAreNamed) {
       error_of({"--spec", opt_175b(), "--batch", "1", "--prompt-len", "2048", "--gen-len", "1"}),
       HasSubstr("longest sequence is 2048"));
   EXPECT_THAT(error_of({"--model", "/nowhere.h5"}), HasSubstr("/nowhere.h5"));
+}
+
+TEST(InfoCommand, PackedStoresHaveTheirOwnBytes) {
+  const TempFolder folder;
+  const auto spec = folder.write(
+      "spec.ini", "layers = 2\nhidden = 64\nheads = 2\nffn = 128\nvocab = 16\nmax_positions = 4\n");
+  const auto path = folder.file("model.h5");
+  ::testing::internal::CaptureStdout();
+  ASSERT_EQ(convert_command({"--dummy", "3", "--spec", spec, "--to", path, "--quantize", "int4",
+                             "--quantize-embeddings"}),
+            0);
+  ::testing::internal::GetCapturedStdout();
+  // A row of 64 numbers is 16 + 32 bytes, one of 128 is 16 + 64.
+  constexpr int kLayer = 4 * 64 * 48 + 128 * 48 + 64 * 80 + 2 * (9 * 64 + 128);
+  constexpr int kTables = 16 * 48 + 6 * 64 * 2;
+  EXPECT_THAT(
+      output_of({"--model", path, "--batch", "1", "--prompt-len", "1", "--gen-len", "1"}),
+      AllOf(HasSubstr("  format             int4, groups of 64, embeddings too\n"),
+            HasSubstr(fmt::format("({} bytes)", kLayer)),
+            HasSubstr(fmt::format("({} bytes)\n  format", 2 * kLayer + kTables + 256)),
+            HasSubstr(fmt::format("embedding          1.50 KiB ({} bytes)", kTables)),
+            HasSubstr("down.weight        [64, 128]                5120 bytes  int4, groups of 64"),
+            HasSubstr("position.weight    [6, 64]                   768 bytes  f16"),
+            HasSubstr(fmt::format("({} bytes)\n  KV", 2 * kLayer + kTables + 256))));
+  EXPECT_THAT(output_of({"--model", path, "--verify"}), HasSubstr("every weight matches"));
 }
 
 TEST(InfoCommand, VerifyNamesWhatDiffers) {

@@ -317,6 +317,24 @@ TEST(PackRows, AreThoseOfPackRowForAnyThreads) {
   }
 }
 
+// The example of docs/formats.md.
+TEST(PackRows, TheExampleIsTrue) {
+  std::vector<Half> values(40);
+  const std::vector<float> first = {0.5f, -0.25f, 0, 1, 0.125f, -0.5f, 0.75f, 0.3f};
+  std::transform(first.begin(), first.end(), values.begin(), to_half);
+  values[35] = to_half(2.0f);
+  const std::vector<int> expected = {0x00, 0xb8, 0x66, 0x2e, 0x00, 0x00, 0x44, 0x30, 0,    0,
+                                     0,    0,    0,    0,    0,    0,    0x5a, 0x53, 0x55, 0x5f,
+                                     0x56, 0x50, 0x5d, 0x58, 0x55, 0x55, 0x55, 0x55, 0x55, 0x55,
+                                     0x55, 0x55, 0,    0,    0,    0x0f, 0,    0,    0,    0,
+                                     0,    0,    0,    0,    0,    0,    0,    0};
+  std::vector<std::byte> packed(48);
+  pack_rows({Packing::int4, 32}, values, 40, packed, 1);
+  for (std::size_t i = 0; i < packed.size(); ++i) {
+    EXPECT_EQ(std::to_integer<int>(packed[i]), expected[i]) << i;
+  }
+}
+
 TEST(PackedStore, LongTensorsArePackedPieceByPiece) {
   const TempFolder folder;
   auto spec = uneven_spec();

@@ -11,13 +11,13 @@
 namespace stagecoach::offload {
 namespace {
 
-LayerImage opt_layer(std::int64_t hidden) {
+LayerImage opt_layer(std::int64_t hidden, const PackFormat& format = {}) {
   model::ModelSpec spec;
   spec.hidden = hidden;
   spec.heads = spec.kv_heads = 4;
   spec.head_dim = hidden / 4;
   spec.ffn = 4 * hidden;
-  return LayerImage(model::layer_tensors(spec));
+  return LayerImage(model::layer_tensors(spec, {format, false}));
 }
 
 constexpr std::int64_t kWidths[] = {64, 256, 768, 2048, 12288};
@@ -179,6 +179,35 @@ TEST(WeightCut, TheFirstCutIsBetweenRows) {
         }
       }
     });
+  }
+}
+
+TEST(WeightCut, PackedImagesAreCutBetweenRowsToo) {
+  for (const auto packing : {Packing::int4, Packing::int8}) {
+    for (const std::int64_t hidden : {64, 768}) {
+      const auto image = opt_layer(hidden, {packing, 64});
+      // By hand: groups of 64 in rows of `in` numbers, `in` a multiple of 256.
+      const auto row_of = [&](std::int64_t in) {
+        const auto params = std::max<std::int64_t>(16, in / 64 * 4);
+        return static_cast<double>(params + in / (packing == Packing::int4 ? 2 : 1));
+      };
+      for_all_shares(3, [&](const TierShares& shares) {
+        const auto cut = cut_by_shares(image, shares);
+        for (const std::string name : {"q", "k", "v", "o", "up", "down"}) {
+          const auto begin = image.part(name + ".weight").offset_bytes;
+          const auto end = image.part(name + ".bias").offset_bytes;
+          if (cut.device_end > begin && cut.device_end < end) {
+            ASSERT_EQ(std::fmod(static_cast<double>(cut.device_end - begin),
+                                row_of(name == "down" ? 4 * hidden : hidden)),
+                      0)
+                << name;
+          }
+        }
+        const auto total = static_cast<double>(image.tensor_bytes());
+        ASSERT_LE(std::abs(placed(image, cut).device - shares.device * total),
+                  row_of(4 * hidden) / 2 + 1);
+      });
+    }
   }
 }
 

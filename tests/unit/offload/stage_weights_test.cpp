@@ -51,11 +51,11 @@ class Watched final : public WeightSource {
       : source_(std::move(source)) {}
 
   void read(const std::string& group, const model::TensorSpec& tensor, std::uint64_t first_byte,
-            std::span<std::byte> out) const override {
+            std::span<std::byte> out, std::span<std::byte> scratch) const override {
     if (tensor.name == fail_on) {
       throw IoError("cannot read " + tensor.name);
     }
-    source_->read(group, tensor, first_byte, out);
+    source_->read(group, tensor, first_byte, out, scratch);
     const std::lock_guard lock(mutex_);
     auto& seen = seen_[group + "/" + tensor.name];
     for (std::size_t i = 0; i < out.size(); ++i) {
@@ -148,8 +148,8 @@ class StageWeightsTest : public ::testing::Test {
   StageWeights load(const model::ModelSpec& spec, const StageContents& contents,
                     const TierShares& shares, const WeightSource& source, int threads = 2) {
     const auto image = image_of(spec);
-    return {spec,  contents, image,  cut_by_shares(image, shares), source, *device_,
-            dram_, threads,  nullptr};
+    return {spec,   contents, {},    image,   cut_by_shares(image, shares),
+            source, *device_, dram_, threads, nullptr};
   }
 
   AbortSignal abort_;
@@ -284,10 +284,10 @@ TEST_F(StageWeightsTest, TakesTheMemoryThatWasReported) {
   const auto cut = cut_by_shares(image_of(spec), {0.3, 0.7});
   const auto weights = load(spec, kAll, {0.3, 0.7}, source_);
   EXPECT_EQ(device_->allocated_bytes(),
-            StageWeights::table_bytes(spec, kAll) + StageWeights::device_bytes(kAll, cut));
+            StageWeights::table_bytes(spec, kAll, {}) + StageWeights::device_bytes(kAll, cut));
   EXPECT_EQ(dram_.used_bytes(), StageWeights::cpu_bytes(kAll, cut));
   EXPECT_LE(dram_.peak_bytes(),
-            StageWeights::cpu_bytes(kAll, cut) + StageWeights::staging_bytes(2));
+            StageWeights::cpu_bytes(kAll, cut) + StageWeights::staging_bytes(source_, 2));
 }
 
 TEST_F(StageWeightsTest, TheLastStageReadsTheHead) {
@@ -316,7 +316,7 @@ TEST_F(StageWeightsTest, ReportsItsProgressToTheEnd) {
   const auto spec = small_spec();
   const auto image = image_of(spec);
   std::uint64_t last = 0, total = 0;
-  const StageWeights weights(spec, {.first_layer = 0, .layers = 1}, image,
+  const StageWeights weights(spec, {.first_layer = 0, .layers = 1}, {}, image,
                              cut_by_shares(image, {0.5, 0.5}), source_, *device_, dram_, 3,
                              [&](std::uint64_t done, std::uint64_t all) {
                                EXPECT_GT(done, last);
