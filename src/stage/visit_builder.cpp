@@ -742,7 +742,6 @@ std::int64_t VisitBuilder::score_bytes(const Slot& slot) const {
 
 /// Partial results, and what split sequences select.
 std::int64_t VisitBuilder::exchange_bytes(const Slot& slot) const {
-  const auto& spec = plan_.shape.spec;
   const auto& pages = kv(slot);
   auto bytes = pages.partials * plan_.kv.partial_floats * static_cast<std::int64_t>(sizeof(float)) +
                pages.splits * static_cast<std::int64_t>(selection_bytes(plan_));
