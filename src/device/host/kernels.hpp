@@ -31,7 +31,7 @@ constexpr std::int64_t params_floats(std::int64_t tokens, std::int64_t width) {
   return tokens * width / kCodeBlock * 2 + kLaneCount;
 }
 
-/// Numbers of a packed row, from one at the start of its first group, or of a fourth group, on.
+/// Some numbers of a packed row. The first begins a group whose place is a multiple of four.
 struct PackedRun {
   Packing packing = Packing::int4;
   std::int64_t group = 0;
@@ -42,8 +42,8 @@ struct PackedRun {
   const std::byte* soon_codes = nullptr;   ///< meanwhile
 };
 
-/// The numbers `first` to `first + count` - 1 of row `row` of packed weights; four groups divide
-/// `first`. The same numbers of row `soon` are wanted soon.
+/// The numbers `first` to `first + count` - 1 of row `row` of packed weights, where `first` is a
+/// multiple of four groups. The same numbers of row `soon` are wanted soon.
 inline PackedRun packed_run(const Weights& weights, std::int64_t columns, std::int64_t row,
                             std::int64_t soon, std::int64_t first, std::int64_t count) {
   const auto& format = weights.format;
@@ -77,7 +77,7 @@ struct LinearBlock : ProductBlock {
   std::int64_t w_stride = 0;
 };
 
-/// Four groups divide `depth`, and four the columns.
+/// `depth` is a multiple of four groups, `columns` of four.
 struct PackedBlock : ProductBlock {
   PackedRun w{};  ///< of the first column
   std::int64_t w_stride_bytes = 0;
@@ -88,7 +88,7 @@ struct LinearKernels {
   std::int64_t packed_rows = 0;
   void (*block_f32)(const LinearBlock<float>& block) = nullptr;
   void (*block_f16)(const LinearBlock<Half>& block) = nullptr;
-  /// For at most `packed_rows` rows.
+  /// For at most `packed_rows` rows; a weight that is not there may be fetched, but not read.
   void (*block_packed)(const PackedBlock& block) = nullptr;
   /// Each widens its elements and writes zeros up to a multiple of 16.
   void (*widen)(const Half* from, std::int64_t count, float* to) = nullptr;

@@ -12,7 +12,7 @@ namespace stagecoach::device {
 namespace HWY_NAMESPACE {
 namespace {
 
-// Rows up to which widening packed weights again for each tile is no loss.
+// With more rows, registers do not hold a tile and what widens its weights.
 constexpr std::int64_t kPackedRows = HWY_TARGET == HWY_AVX3 ? 4 : 3;
 
 // What happens to four sums (V = Four) or to one (V = float) before they are stored.
