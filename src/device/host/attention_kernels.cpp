@@ -325,7 +325,7 @@ void visit_page(const AttentionArgs& args, const AttentionItem& item, const Page
   });
 }
 
-// The scaled scores of all pairs with the first `count` tokens of a page; `next` as in PageVisit.
+// The scaled scores of all pairs with the first `count` tokens of a page.
 void score_keys(const AttentionArgs& args, const Queries& queries, const PageSide& side,
                 std::int64_t count, const Workspace& space) {
   with_kind(args.kv_format, [&](auto kind) {

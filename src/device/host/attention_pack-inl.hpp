@@ -24,7 +24,7 @@ using ByteTag = hn::Rebind<std::uint8_t, FloatTag>;
 
 inline constexpr std::int64_t kMaxGroup = 128;
 
-/// `count` numbers (a multiple of 16; the last repeats) of which a zero is the first one.
+/// The parameters of `count` numbers (a multiple of 16).
 HWY_INLINE GroupParams find_params(const PackFormat& format, const float* values,
                                    std::int64_t count) {
   const FloatTag tag;

@@ -392,6 +392,33 @@ TEST(SelectTop, EndsWithNanAmongTheScores) {
   }
 }
 
+// All scores alike: the earlier positions are kept, and their weights are those among all.
+TEST(SparseAttention, KeepsTheEarlierOfEqualScores) {
+  const Model model{1, 1, 1, 16, KvType::f32};
+  for (const auto& device : equal_devices()) {
+    const std::vector<float> ones(41, 1.0f);
+    std::vector<float> value(41);
+    std::iota(value.begin(), value.end(), 0.0f);
+    std::vector<float> out(41);
+    Cache cache(model, 41);
+    AttentionArgs args;
+    args.query = args.key = ones.data();
+    args.value = value.data();
+    args.row_stride = 1;
+    args.out = out.data();
+    args.heads = args.kv_heads = args.head_dim = 1;
+    args.page_tokens = 16;
+    args.kv_format = KvType::f32;
+    args.sparsity = 0.5;
+    args.sequences = {{0, 41, 0, cache.pages()}};
+    args.sequences.front().sparse = true;
+    device->run(&Device::store_kv, args);
+    device->run(&Device::attention, args);
+    EXPECT_NEAR(out[40], (190.0 + 40.0) / 41, 1e-5);  // 0 to 19, and itself
+    EXPECT_NEAR(out[5], (0.0 + 1.0 + 2.0 + 5.0) / 6, 1e-6);
+  }
+}
+
 TEST(SparseAttention, NanInAKeyMakesTheResultNan) {
   const Model model{1, 1, 16, 16, KvType::f16};
   for (const auto& device : equal_devices()) {
