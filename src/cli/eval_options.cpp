@@ -79,7 +79,8 @@ job::EvalConfig read_tasks(const Options& options) {
 std::optional<job::JobConfig> read_eval_options(const std::vector<std::string>& arguments,
                                                 int launched_ranks) {
   po::options_description all;
-  all.add(model_options()).add(task_options()).add(output_options()).add(pipeline_options());
+  all.add(model_options()).add(task_options()).add(output_options());
+  add_pipeline_options(all);
   const auto options = parse_options("eval", kUsage, all, arguments);
   if (!options) {
     return std::nullopt;

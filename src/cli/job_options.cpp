@@ -143,10 +143,8 @@ po::options_description model_options() {
   return group;
 }
 
-po::options_description pipeline_options() {
-  po::options_description all;
+void add_pipeline_options(po::options_description& all) {
   all.add(stage_options()).add(batch_options()).add(policy_options()).add(disk_options());
-  return all;
 }
 
 void read_job_options(const Options& options, int launched_ranks, job::JobConfig& config) {

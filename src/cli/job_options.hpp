@@ -11,7 +11,7 @@ namespace stagecoach::cli {
 
 /// What `run` and `eval` have in common, in two parts: their own options stand between.
 po::options_description model_options();
-po::options_description pipeline_options();
+void add_pipeline_options(po::options_description& all);
 
 /// Reads both parts, --overwrite and --on-error. `launched_ranks` is the number of MPI ranks that
 /// run.

@@ -76,7 +76,8 @@ job::RequestDefaults read_defaults(const Options& options) {
 std::optional<job::JobConfig> read_run_options(const std::vector<std::string>& arguments,
                                                int launched_ranks) {
   po::options_description all;
-  all.add(model_options()).add(input_options()).add(request_options()).add(pipeline_options());
+  all.add(model_options()).add(input_options()).add(request_options());
+  add_pipeline_options(all);
   const auto options = parse_options("run", kUsage, all, arguments);
   if (!options) {
     return std::nullopt;
