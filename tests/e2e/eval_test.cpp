@@ -153,9 +153,8 @@ TEST_F(SmallEval, ScoresAreThoseOfRunsPromptLogprobs) {
       auto tokens =
           id == "5" ? std::vector<std::int32_t>{} : tokenizer.encode("And God created the");
       tokens.insert(tokens.begin(), 2);
-      for (const auto& token : json::parse(line).at("token_ids")) {
-        tokens.push_back(token.get<std::int32_t>());
-      }
+      const auto scored_ids = json::parse(line).at("token_ids").get<std::vector<std::int32_t>>();
+      tokens.insert(tokens.end(), scored_ids.begin(), scored_ids.end());
       prompts +=
           json{{"id", id}, {"prompt_token_ids", tokens}, {"max_new_tokens", 1}}.dump() + "\n";
     }
