@@ -29,6 +29,8 @@ constexpr std::array kCommands = {
             [](Process&, const Arguments& a) { return stagecoach::cli::info_command(a); }},
     Command{"run", "generate text for a file of prompts, over one or many stages",
             [](Process& p, const Arguments& a) { return stagecoach::cli::run_command(p, a); }},
+    Command{"eval", "perplexity, last words and log probabilities, over one or many stages",
+            [](Process& p, const Arguments& a) { return stagecoach::cli::eval_command(p, a); }},
     Command{"schedule", "show what one stage does in one visit, step by step",
             [](Process&, const Arguments& a) { return stagecoach::cli::schedule_command(a); }},
 };

@@ -101,6 +101,32 @@ stage::Policy policy_from_json(const json& in) {
   return policy;
 }
 
+json eval_to_json(const EvalConfig& eval) {
+  return {{"perplexity_path", eval.perplexity_path},
+          {"method", static_cast<int>(eval.method)},
+          {"documents", static_cast<int>(eval.documents)},
+          {"window", eval.window},
+          {"stride", eval.stride},
+          {"last_word_path", eval.last_word_path},
+          {"logprobs_path", eval.logprobs_path},
+          {"logprobs_output_path", eval.logprobs_output_path},
+          {"report_path", eval.report_path}};
+}
+
+EvalConfig eval_from_json(const json& in) {
+  EvalConfig eval;
+  in.at("perplexity_path").get_to(eval.perplexity_path);
+  eval.method = static_cast<PerplexityMethod>(in.at("method").get<int>());
+  eval.documents = static_cast<DocumentSplit>(in.at("documents").get<int>());
+  in.at("window").get_to(eval.window);
+  in.at("stride").get_to(eval.stride);
+  in.at("last_word_path").get_to(eval.last_word_path);
+  in.at("logprobs_path").get_to(eval.logprobs_path);
+  in.at("logprobs_output_path").get_to(eval.logprobs_output_path);
+  in.at("report_path").get_to(eval.report_path);
+  return eval;
+}
+
 void require(bool good, const char* flag, const std::string& must) {
   if (!good) {
     throw ConfigError(fmt::format("{}: {}", flag, must));
@@ -135,6 +161,30 @@ void validate_defaults(const RequestDefaults& defaults) {
   }
 }
 
+void validate_run(const JobConfig& config) {
+  require(!config.prompts_path.empty(), "--prompts", "is missing: a JSON Lines file, or -");
+  require(!config.output_path.empty(), "--output", "is missing: a file to make, or -");
+  require(!config.ordered || config.output_path != "-", "--ordered",
+          "needs a file at --output, not -");
+  require(config.num_logprobs >= -1 && config.num_logprobs <= 1000, "--logprobs",
+          "must be 0 to 1000");
+  validate_defaults(config.defaults);
+}
+
+void validate_eval(const EvalConfig& eval) {
+  require(
+      !eval.perplexity_path.empty() || !eval.last_word_path.empty() || !eval.logprobs_path.empty(),
+      "--perplexity, --last-word, --logprobs", "give at least one of them");
+  require(eval.logprobs_path.empty() == eval.logprobs_output_path.empty(), "--logprobs-output",
+          "goes together with --logprobs: give both or neither");
+  require(eval.report_path.empty() || eval.report_path != eval.logprobs_output_path,
+          "--logprobs-output", "must be another file than --output");
+  require(eval.report_path != "-" && eval.logprobs_output_path != "-",
+          "--output, --logprobs-output", "must be files; the table goes to standard output");
+  require(eval.stride == 0 || eval.method == PerplexityMethod::rolling, "--stride",
+          "needs --perplexity-method rolling");
+}
+
 }  // namespace
 
 std::string to_json(const JobConfig& config) {
@@ -167,6 +217,9 @@ std::string to_json(const JobConfig& config) {
               {"test_staging", config.test_staging}};
   for (const auto& policy : config.policies) {
     out["policies"].push_back(policy_to_json(policy));
+  }
+  if (config.eval) {
+    out["eval"] = eval_to_json(*config.eval);
   }
   if (config.dummy_seed) {
     out["dummy_seed"] = *config.dummy_seed;
@@ -208,6 +261,9 @@ JobConfig config_from_json(const std::string& text) {
   in.at("log_level").get_to(config.log_level);
   in.at("test_delay_seed").get_to(config.test_delay_seed);
   in.at("test_staging").get_to(config.test_staging);
+  if (in.contains("eval")) {
+    config.eval = eval_from_json(in.at("eval"));
+  }
   if (in.contains("dummy_seed")) {
     config.dummy_seed = in.at("dummy_seed").get<std::uint64_t>();
     config.dummy_spec = model::spec_from_json(in.at("dummy_spec").get<std::string>(), "the job");
@@ -218,15 +274,9 @@ JobConfig config_from_json(const std::string& text) {
 void validate(const JobConfig& config) {
   require(config.model_path.empty() == config.dummy_seed.has_value(), "--model",
           "give a weight store, or --dummy SEED with --spec FILE, and not both");
-  require(!config.prompts_path.empty(), "--prompts", "is missing: a JSON Lines file, or -");
-  require(!config.output_path.empty(), "--output", "is missing: a file to make, or -");
-  require(!config.ordered || config.output_path != "-", "--ordered",
-          "needs a file at --output, not -");
   require(config.stages >= 1 && config.stages <= 4096, "--stages", "must be 1 to 4096");
   require(config.threads >= 0 && config.threads <= 4096, "--threads",
           "must be 1 to 4096, or 0 for all CPUs");
-  require(config.num_logprobs >= -1 && config.num_logprobs <= 1000, "--logprobs",
-          "must be 0 to 1000");
   require(config.timeout_seconds >= 0.1 && config.timeout_seconds <= 1e7, "--timeout",
           "must be 0.1 to 10000000 seconds");
   require(config.policies.size() == 1 ||
@@ -236,7 +286,11 @@ void validate(const JobConfig& config) {
   for (const auto& policy : config.policies) {
     stage::validate(policy);
   }
-  validate_defaults(config.defaults);
+  if (config.eval) {
+    validate_eval(*config.eval);
+  } else {
+    validate_run(config);
+  }
   validate_batch(config.batch);
 }
 

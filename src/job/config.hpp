@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "job/compression.hpp"
+#include "job/eval_config.hpp"
 #include "job/request.hpp"
 #include "model/spec.hpp"
 #include "offload/disk_stream.hpp"
@@ -17,22 +18,25 @@ namespace stagecoach::job {
 
 enum class TransportKind { mpi, loopback };
 
-/// Everything that a `run` was asked to do. Rank 0 reads it and sends it to the others.
+/// Everything that a `run` or an `eval` was asked to do. Rank 0 reads it and sends it to the
+/// others.
 struct JobConfig {
   std::string model_path;                   ///< weight store; empty with dummy weights
   std::optional<std::uint64_t> dummy_seed;  ///< weights from the generator, shapes from dummy_spec
   model::ModelSpec dummy_spec;
   std::string tokenizer_path;  ///< folder that replaces the store's tokenizer; may be empty
 
+  std::optional<EvalConfig> eval;  ///< nothing: a `run`
+  // Of a `run`:
   std::string prompts_path;  ///< "-": standard input
   std::string output_path;   ///< "-": standard output
-  bool overwrite = false;
   bool ordered = false;
-  bool skip_bad_requests = false;
   RequestDefaults defaults;
   std::int32_t num_logprobs = -1;  ///< -1: none
   bool prompt_logprobs = false;
 
+  bool overwrite = false;
+  bool skip_bad_requests = false;
   TransportKind transport = TransportKind::loopback;
   int stages = 1;  ///< loopback only; with mpi, the number of ranks
   std::vector<std::int64_t> layers_per_stage;

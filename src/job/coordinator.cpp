@@ -20,9 +20,16 @@ std::vector<stage::SequenceInput> sequence_inputs(const std::vector<Request>& re
                                    .top_p = request.top_p,
                                    .key = model::sampling_key(request.seed, request.id)},
                       .num_logprobs = options.num_logprobs,
-                      .prompt_logprobs = options.prompt_logprobs});
+                      .score_from = request.score_from});
   }
   return inputs;
+}
+
+/// Whether a sequence that is only scored has all its scores.
+bool is_scored(const Completion& completion, const Request& request) {
+  return request.max_new_tokens == 0 &&
+         completion.prompt_logprobs.size() + static_cast<std::size_t>(request.score_from) ==
+             request.prompt_tokens.size();
 }
 
 TokenLogprob to_logprob(device::SampleResult result) {
@@ -36,13 +43,13 @@ TokenLogprob to_logprob(device::SampleResult result) {
 
 Coordinator::Coordinator(const Options& options, const std::vector<Request>& requests,
                          const model::Tokenizer* tokenizer, stage::Engine& engine,
-                         comm::Transport& transport, ResultWriter& writer, Progress& progress)
+                         comm::Transport& transport, CompletionSink& sink, Progress& progress)
     : options_(options),
       requests_(requests),
       tokenizer_(tokenizer),
       engine_(engine),
       transport_(transport),
-      writer_(writer),
+      sink_(sink),
       progress_(progress),
       batcher_(options.batch, options.kv_pages_per_layer, sequence_inputs(requests, options)),
       in_flight_(static_cast<std::size_t>(options.batch.inner_iterations)) {}
@@ -112,16 +119,13 @@ stage::TokenOutcome Coordinator::take(std::int64_t index, stage::EntryOutcome ou
   for (auto& scored : outcome.prompt) {
     sequence.completion.prompt_logprobs.push_back(to_logprob(std::move(scored)));
   }
-  if (!outcome.sampled) {
-    return {};
-  }
-  const auto token = outcome.chosen.token;
-  const bool ended =
-      take_token(sequence, requests_[static_cast<std::size_t>(index)], outcome.chosen);
+  const auto& request = requests_[static_cast<std::size_t>(index)];
+  const bool ended = outcome.sampled ? take_token(sequence, request, outcome.chosen)
+                                     : is_scored(sequence.completion, request);
   if (ended) {
-    write(index, sequence);
+    finish(index, sequence);
   }
-  return {token, ended};
+  return {outcome.chosen.token, ended};
 }
 
 bool Coordinator::take_token(Sequence& sequence, const Request& request,
@@ -144,13 +148,13 @@ bool Coordinator::take_token(Sequence& sequence, const Request& request,
   return static_cast<std::int64_t>(completion.tokens.size()) == request.max_new_tokens;
 }
 
-void Coordinator::write(std::int64_t index, Sequence& sequence) {
+void Coordinator::finish(std::int64_t index, Sequence& sequence) {
   sequence.text->finish();
   if (sequence.text->stopped()) {
     sequence.completion.finish_reason = FinishReason::stop;
   }
-  writer_.write(requests_[static_cast<std::size_t>(index)], sequence.completion,
-                sequence.text->text());
+  sink_.write(requests_[static_cast<std::size_t>(index)], sequence.completion,
+              sequence.text->text());
   progress_.add_finished_request();
   alive_.erase(index);
 }

@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "comm/transport.hpp"
+#include "job/completion_sink.hpp"
 #include "job/progress.hpp"
 #include "job/request.hpp"
-#include "job/result_writer.hpp"
 #include "job/text_assembler.hpp"
 #include "model/tokenizer.hpp"
 #include "stage/batcher.hpp"
@@ -17,8 +17,8 @@
 namespace stagecoach::job {
 
 /// The first stage's control loop: turns requests into visits, gives them to its own engine (which
-/// sends them down the pipeline), takes the tokens that come back, ends sequences and writes
-/// results.
+/// sends them down the pipeline), takes the tokens that come back, ends sequences and hands them
+/// on.
 ///
 /// Blocks take turns in fixed order. A block's next visit is made when its last one has come back,
 /// never by what came first, so a run repeats exactly.
@@ -28,14 +28,13 @@ class Coordinator {
     stage::BatchShape batch;
     std::int64_t kv_pages_per_layer = 0;
     std::int32_t num_logprobs = -1;
-    bool prompt_logprobs = false;
     std::int64_t eos_token = 2;
   };
 
   /// All references must outlive the coordinator. `tokenizer` may be null: texts are then empty.
   Coordinator(const Options& options, const std::vector<Request>& requests,
               const model::Tokenizer* tokenizer, stage::Engine& engine, comm::Transport& transport,
-              ResultWriter& writer, Progress& progress);
+              CompletionSink& sink, Progress& progress);
 
   /// Runs all requests to their ends and tells the other stages that it is over.
   void run();
@@ -53,14 +52,14 @@ class Coordinator {
   [[nodiscard]] bool take_token(Sequence& sequence, const Request& request,
                                 const device::SampleResult& chosen);
   Sequence& sequence_state(std::int64_t index);
-  void write(std::int64_t index, Sequence& sequence);
+  void finish(std::int64_t index, Sequence& sequence);
 
   Options options_;
   const std::vector<Request>& requests_;
   const model::Tokenizer* tokenizer_;
   stage::Engine& engine_;
   comm::Transport& transport_;
-  ResultWriter& writer_;
+  CompletionSink& sink_;
   Progress& progress_;
   stage::Batcher batcher_;
   std::vector<std::shared_ptr<const stage::Visit>> in_flight_;  ///< by block, null when idle

@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "stage/visit.hpp"
+
 namespace stagecoach::job {
 
 /// What a request may leave out.
@@ -18,13 +20,17 @@ struct RequestDefaults {
   bool ignore_eos = false;
 };
 
-/// One line of the input, checked and tokenized.
+/// One sequence of a job, checked and tokenized: with `run`, a line of the input.
 struct Request {
   std::string id;                           ///< text form, unique in the job
   bool id_is_number = false;                ///< the output writes the id as it came
   std::optional<std::string> prompt;        ///< as given, if it was text
   std::vector<std::int32_t> prompt_tokens;  ///< at least one
-  std::int64_t max_new_tokens = 0;  ///< >= 1; already cut so that the sequence fits the context
+  /// Already cut so that the sequence fits the context. 0: the prompt is scored, and nothing else;
+  /// its last token needs no room in the context then.
+  std::int64_t max_new_tokens = 0;
+  std::int32_t score_from =
+      stage::kScoreNothing;  ///< prompt tokens from this position on are scored
   double temperature = 0;
   std::int32_t top_k = 0;
   double top_p = 1;
@@ -49,7 +55,7 @@ struct Completion {
   std::vector<std::int32_t> tokens;  ///< generated, an ending </s> included
   FinishReason finish_reason = FinishReason::length;
   std::vector<TokenLogprob> logprobs;         ///< one a generated token, if asked for
-  std::vector<TokenLogprob> prompt_logprobs;  ///< of prompt tokens 1 .. n-1, if asked for
+  std::vector<TokenLogprob> prompt_logprobs;  ///< of the scored prompt tokens, in order
 };
 
 }  // namespace stagecoach::job

@@ -6,17 +6,12 @@
 #include <vector>
 
 #include "base/log.hpp"
+#include "job/lines.hpp"
 #include "job/request.hpp"
 #include "model/spec.hpp"
 #include "model/tokenizer.hpp"
 
 namespace stagecoach::job {
-
-/// What a bad request line does.
-enum class OnError {
-  stop,  ///< ends the job before it starts
-  skip   ///< is a warning, and the job runs without it
-};
 
 struct RequestList {
   std::vector<Request> requests;  ///< in input order; may be empty

@@ -1,12 +1,5 @@
 #include "job/result_writer.hpp"
 
-#include <poll.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
-#include <cerrno>
-#include <cstring>
-#include <filesystem>
 #include <utility>
 
 #include "base/error.hpp"
@@ -14,121 +7,29 @@
 namespace stagecoach::job {
 namespace {
 
-constexpr const char* kStandardOutput = "-";
-
-void refuse_existing(const std::string& path) {
-  std::error_code ignored;
-  if (std::filesystem::exists(path, ignored)) {
-    throw ConfigError(
-        fmt::format("{} exists: pass --overwrite to replace it, or name another --output", path));
+/// Before the output is made: a refused job must leave nothing behind.
+LineFileOptions checked(const ResultWriterOptions& options) {
+  if (options.ordered) {
+    const auto ordered = ordered_path(options.path);
+    if (!options.overwrite) {
+      refuse_existing(ordered, "--output");
+    }
   }
-}
-
-/// Waits until a descriptor that does not block takes data again.
-void wait_writable(int descriptor) {
-  pollfd entry{descriptor, POLLOUT, 0};
-  ::poll(&entry, 1, -1);
+  return {.path = options.path, .overwrite = options.overwrite};
 }
 
 }  // namespace
 
 ResultWriter::ResultWriter(ResultWriterOptions options, const model::Tokenizer* tokenizer)
-    : options_(std::move(options)),
-      name_(options_.path == kStandardOutput ? "standard output" : options_.path),
-      tokenizer_(tokenizer),
-      last_sync_(std::chrono::steady_clock::now()) {
-  if (options_.ordered) {
-    const auto ordered = ordered_path(options_.path);
-    if (!options_.overwrite) {
-      refuse_existing(ordered);
-    }
-  }
-  open();
-  struct stat info {};
-  is_regular_ =
-      ::fstat(descriptor_, &info) == 0 && S_ISREG(info.st_mode) && file_.descriptor() >= 0;
-}
-
-ResultWriter::~ResultWriter() {
-  if (is_new_ && descriptor_ >= 0 && size_bytes_ == 0) {
-    ::unlink(options_.path.c_str());
-  }
-}
-
-void ResultWriter::open() {
-  if (options_.path == kStandardOutput) {
-    descriptor_ = STDOUT_FILENO;
-    return;
-  }
-  if (!options_.overwrite) {
-    refuse_existing(options_.path);
-  }
-  try {
-    file_ = File(options_.path, options_.overwrite ? File::Mode::truncate : File::Mode::create);
-  } catch (const IoError& error) {
-    throw ConfigError(fmt::format("{}; check --output", error.what()));
-  }
-  descriptor_ = file_.descriptor();
-  is_new_ = !options_.overwrite;
-}
+    : options_(std::move(options)), tokenizer_(tokenizer), file_(checked(options_)) {}
 
 void ResultWriter::write(const Request& request, const Completion& completion,
                          const std::string& text) {
-  STAGECOACH_CHECK(descriptor_ >= 0, "{} was closed", name_);
-  append(format_result(request, completion, text, tokenizer_, options_));
-  ++results_;
-  ++unsynced_;
-  if (unsynced_ >= options_.sync_results ||
-      std::chrono::steady_clock::now() - last_sync_ >= options_.sync_interval) {
-    sync();
-  }
-}
-
-void ResultWriter::append(std::string_view line) {
-  auto rest = line;
-  while (!rest.empty()) {
-    const auto put = ::write(descriptor_, rest.data(), rest.size());
-    if (put > 0) {
-      rest.remove_prefix(static_cast<std::size_t>(put));
-    } else if (put < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
-      wait_writable(descriptor_);
-    } else if (put == 0 || errno != EINTR) {
-      fail_write(put == 0 ? ENOSPC : errno);
-    }
-  }
-  size_bytes_ += line.size();
-}
-
-void ResultWriter::fail_write(int cause) {
-  const bool cut =
-      !is_regular_ || (::ftruncate(descriptor_, static_cast<off_t>(size_bytes_)) == 0 &&
-                       ::lseek(descriptor_, static_cast<off_t>(size_bytes_), SEEK_SET) >= 0);
-  throw IoError(fmt::format("cannot write {}: {}; it holds {} whole results{}", name_,
-                            std::strerror(cause), results_,
-                            cut ? "" : " and a broken last line, which could not be cut off"));
-}
-
-void ResultWriter::sync() {
-  STAGECOACH_CHECK(descriptor_ >= 0, "{} was closed", name_);
-  // Pipes and terminals have nothing to sync.
-  if (::fdatasync(descriptor_) != 0 && errno != EINVAL && errno != EROFS) {
-    throw IoError(fmt::format("cannot bring {} to the disk: {}; {} of its results are safe", name_,
-                              std::strerror(errno), results_ - unsynced_));
-  }
-  unsynced_ = 0;
-  last_sync_ = std::chrono::steady_clock::now();
-}
-
-void ResultWriter::close() {
-  if (descriptor_ >= 0) {
-    sync();
-    file_ = File();
-    descriptor_ = -1;
-  }
+  file_.append(format_result(request, completion, text, tokenizer_, options_));
 }
 
 std::string ordered_path(const std::string& output_path) {
-  if (output_path == kStandardOutput) {
+  if (output_path == "-") {
     throw ConfigError("--ordered needs a file to read back: name one with --output");
   }
   constexpr std::string_view kSuffix = ".jsonl";

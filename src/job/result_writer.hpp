@@ -1,25 +1,22 @@
 #pragma once
 
-#include <chrono>
 #include <cstdint>
 #include <string>
-#include <string_view>
 #include <vector>
 
-#include "base/file.hpp"
+#include "job/completion_sink.hpp"
+#include "job/line_file.hpp"
 #include "job/request.hpp"
 #include "model/tokenizer.hpp"
 
 namespace stagecoach::job {
 
 struct ResultWriterOptions {
-  std::string path = "-";           ///< "-" is standard output
-  bool overwrite = false;           ///< replace an existing output (and ordered file)
-  bool ordered = false;             ///< `write_ordered` will follow: check at the start that it can
-  bool logprobs = false;            ///< write those of the generated tokens
-  bool prompt_logprobs = false;     ///< write those of the prompt's tokens
-  std::int64_t sync_results = 256;  ///< results after which the file is synced,
-  std::chrono::seconds sync_interval{5};  ///< or the time, whichever comes first
+  std::string path = "-";        ///< "-" is standard output
+  bool overwrite = false;        ///< replace an existing output (and ordered file)
+  bool ordered = false;          ///< `write_ordered` will follow: check at the start that it can
+  bool logprobs = false;         ///< write those of the generated tokens
+  bool prompt_logprobs = false;  ///< write those of the prompt's tokens
 };
 
 /// One JSON line, with its newline, for a finished request (docs/formats.md, "Requests and
@@ -30,48 +27,29 @@ std::string format_result(const Request& request, const Completion& completion,
                           const std::string& text, const model::Tokenizer* tokenizer,
                           const ResultWriterOptions& options);
 
-/// The job's output: one whole JSON line a finished request, in the order they finish.
-class ResultWriter {
+/// The output of `run`: one whole JSON line a finished request, in the order they finish.
+class ResultWriter : public CompletionSink {
  public:
   /// Creates the output. ConfigError if it exists and must not be replaced, or cannot be made.
   /// `tokenizer` must outlive this; nullptr for a model without one.
   ResultWriter(ResultWriterOptions options, const model::Tokenizer* tokenizer);
-  ResultWriter(const ResultWriter&) = delete;
-  ResultWriter& operator=(const ResultWriter&) = delete;
-  ResultWriter(ResultWriter&&) = delete;
-  ResultWriter& operator=(ResultWriter&&) = delete;
-  /// Closes without a sync if `close` was not called. A new file that then holds nothing is
-  /// removed: it would be in the next job's way.
-  ~ResultWriter();
 
-  /// Appends a line with one write call. When that fails the file is cut back to its last whole
-  /// line, and an IoError says how many results it holds.
-  void write(const Request& request, const Completion& completion, const std::string& text);
+  /// Appends a line; see LineFile.
+  void write(const Request& request, const Completion& completion,
+             const std::string& text) override;
 
   /// Waits until everything written is on the disk.
-  void sync();
+  void sync() { file_.sync(); }
 
   /// Syncs and closes. Nothing may be written afterwards.
-  void close();
+  void close() { file_.close(); }
 
-  [[nodiscard]] std::int64_t results() const noexcept { return results_; }
+  [[nodiscard]] std::int64_t results() const noexcept { return file_.lines(); }
 
  private:
-  void open();
-  void append(std::string_view line);
-  [[noreturn]] void fail_write(int cause);
-
   ResultWriterOptions options_;
-  std::string name_;  ///< of the output, in messages
   const model::Tokenizer* tokenizer_;
-  File file_;                ///< not open for standard output
-  int descriptor_ = -1;      ///< -1 once closed
-  bool is_regular_ = false;  ///< can be cut back
-  bool is_new_ = false;      ///< was made here
-  std::uint64_t size_bytes_ = 0;
-  std::int64_t results_ = 0;
-  std::int64_t unsynced_ = 0;
-  std::chrono::steady_clock::time_point last_sync_;
+  LineFile file_;
 };
 
 /// out.jsonl -> out.ordered.jsonl; other names get ".ordered.jsonl" appended.

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <filesystem>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -15,10 +14,9 @@
 #include "comm/collectives.hpp"
 #include "job/agreement.hpp"
 #include "job/coordinator.hpp"
-#include "job/request_reader.hpp"
-#include "job/result_writer.hpp"
 #include "job/stage_setup.hpp"
 #include "job/thread_share.hpp"
+#include "job/workload.hpp"
 #include "offload/kv_pages.hpp"
 #include "stage/engine.hpp"
 #include "stage/memory_report.hpp"
@@ -26,25 +24,15 @@
 namespace stagecoach::job {
 namespace {
 
-/// --overwrite must not empty what the job reads.
-void refuse_to_overwrite_inputs(const JobConfig& config) {
-  for (const auto& input : {config.prompts_path, config.model_path}) {
-    std::error_code missing;
-    if (std::filesystem::equivalent(config.output_path, input, missing) && !missing) {
-      throw ConfigError(fmt::format("--output {} is also an input of the job: choose another file",
-                                    config.output_path));
-    }
-  }
-}
-
 /// Pages and tokens of the longest request, and of as many of the longest ones as there are places.
 JobDemand demand_of(const std::vector<Request>& requests, const stage::BatchShape& batch) {
   JobDemand demand;
   std::vector<std::int64_t> pages;
   for (const auto& request : requests) {
-    const auto prompt = static_cast<std::int64_t>(request.prompt_tokens.size());
-    demand.longest_prompt = std::max(demand.longest_prompt, prompt);
-    pages.push_back(offload::pages_for(prompt + request.max_new_tokens - 1, batch.page_tokens));
+    const stage::SequenceInput sequence{
+        .prompt = request.prompt_tokens, .max_new_tokens = request.max_new_tokens, .sampling = {}};
+    demand.longest_prompt = std::max(demand.longest_prompt, sequence.fed_prompt());
+    pages.push_back(offload::pages_for(sequence.stored_tokens(), batch.page_tokens));
   }
   std::sort(pages.rbegin(), pages.rend());
   pages.resize(std::min(pages.size(), static_cast<std::size_t>(batch.places())));
@@ -75,8 +63,8 @@ class Rank {
  private:
   [[nodiscard]] bool first() const { return transport_.rank() == 0; }
   JobDemand share_demand(JobDemand demand);
-  [[nodiscard]] RunTotals drive(stage::Engine& engine);
-  [[nodiscard]] RunTotals coordinate(stage::Engine& engine);
+  void drive(stage::Engine& engine, RunReport& report);
+  void coordinate(stage::Engine& engine, RunReport& report);
   void follow(stage::Engine& engine);
   [[nodiscard]] StageReport report(const stage::Engine& engine) const;
   void show(const StageReport& report) const;
@@ -88,10 +76,7 @@ class Rank {
   ModelAccess model_;
   std::unique_ptr<StageSetup> setup_;
   JobDemand demand_;
-  // On rank 0 alone:
-  std::optional<model::Tokenizer> tokenizer_;
-  RequestList requests_;
-  std::unique_ptr<ResultWriter> writer_;
+  std::unique_ptr<Workload> work_;  ///< on rank 0 alone
 };
 
 void Rank::open(const std::function<ModelAccess()>& open_model) {
@@ -111,14 +96,8 @@ void Rank::read_requests() {
     if (!first()) {
       return;
     }
-    refuse_to_overwrite_inputs(config_);
-    if (!model_.tokenizer.vocab_json.empty()) {
-      tokenizer_.emplace(model_.tokenizer, model_.spec.vocab);
-    }
-    requests_ = job::read_requests(config_.prompts_path, config_.defaults, model_.spec,
-                                   tokenizer_ ? &*tokenizer_ : nullptr,
-                                   config_.skip_bad_requests ? OnError::skip : OnError::stop, log_);
-    demand_ = demand_of(requests_.requests, setup_->shape().batch);
+    work_ = read_workload(config_, model_, setup_->device().instruction_set(), log_);
+    demand_ = demand_of(work_->requests(), setup_->shape().batch);
   });
   demand_ = share_demand(demand_);
 }
@@ -171,20 +150,14 @@ void Rank::show_plan() const {
   }
   log_.info("memory\n{}", text);
   log_.info("{} requests ({} skipped), {} places, KV cache for {} of {} pages wanted a layer",
-            requests_.requests.size(), requests_.skipped, setup_->shape().batch.places(),
+            work_->requests().size(), work_->skipped(), setup_->shape().batch.places(),
             setup_->memory().kv_pages_per_layer, demand_.kv.wanted_pages);
 }
 
 void Rank::open_output() {
   agree(transport_, "opening the output", [&] {
     if (first()) {
-      writer_ = std::make_unique<ResultWriter>(
-          ResultWriterOptions{.path = config_.output_path,
-                              .overwrite = config_.overwrite,
-                              .ordered = config_.ordered,
-                              .logprobs = config_.num_logprobs >= 0,
-                              .prompt_logprobs = config_.prompt_logprobs},
-          tokenizer_ ? &*tokenizer_ : nullptr);
+      work_->open_output();
     }
   });
 }
@@ -213,7 +186,7 @@ RunReport Rank::run() {
     log_.info("disk: {}", disk);
   }
   try {
-    run.totals = drive(*engine);
+    drive(*engine, run);
   } catch (...) {
     // Before the engine's streams are joined: they may be waiting for messages that never come.
     abort_.raise(std::current_exception());
@@ -270,33 +243,27 @@ void Rank::show(const StageReport& report) const {
   }
 }
 
-RunTotals Rank::drive(stage::Engine& engine) {
-  RunTotals totals;
+void Rank::drive(stage::Engine& engine, RunReport& report) {
   comm::barrier(transport_, "the start");
   if (first()) {
-    totals = coordinate(engine);
+    coordinate(engine, report);
   } else {
     follow(engine);
   }
   comm::barrier(transport_, "the end");
-  return totals;
 }
 
-RunTotals Rank::coordinate(stage::Engine& engine) {
-  Progress progress(log_, static_cast<std::int64_t>(requests_.requests.size()));
+void Rank::coordinate(stage::Engine& engine, RunReport& report) {
+  Progress progress(log_, static_cast<std::int64_t>(work_->requests().size()));
   Coordinator coordinator({.batch = setup_->shape().batch,
                            .kv_pages_per_layer = setup_->memory().kv_pages_per_layer,
-                           .num_logprobs = config_.num_logprobs,
-                           .prompt_logprobs = config_.prompt_logprobs,
+                           .num_logprobs = work_->num_logprobs(),
                            .eos_token = model_.spec.eos_token},
-                          requests_.requests, tokenizer_ ? &*tokenizer_ : nullptr, engine,
-                          transport_, *writer_, progress);
+                          work_->requests(), work_->tokenizer(), engine, transport_, work_->sink(),
+                          progress);
   coordinator.run();
-  writer_->close();
-  if (config_.ordered) {
-    write_ordered(config_.output_path, requests_.requests, config_.overwrite);
-  }
-  return progress.finish();
+  work_->finish(report);
+  report.totals = progress.finish();
 }
 
 void Rank::follow(stage::Engine& engine) {

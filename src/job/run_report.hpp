@@ -1,8 +1,10 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
+#include "job/eval_report.hpp"
 #include "job/progress.hpp"
 #include "offload/tier.hpp"
 #include "stage/engine.hpp"
@@ -21,6 +23,7 @@ struct StageReport {
 
 struct RunReport {
   RunTotals totals;                 ///< known to rank 0
+  std::optional<EvalReport> eval;   ///< of an `eval`; known to rank 0
   std::vector<StageReport> stages;  ///< of all stages from run_loopback, of its own from run_rank
 };
 

@@ -15,7 +15,7 @@ Batcher::Batcher(const BatchShape& shape, std::int64_t page_capacity,
       sequences_(std::move(sequences)),
       places_(static_cast<std::size_t>(shape.places())) {
   for (std::size_t i = 0; i < sequences_.size(); ++i) {
-    STAGECOACH_CHECK(!sequences_[i].prompt.empty() && sequences_[i].max_new_tokens > 0,
+    STAGECOACH_CHECK(sequences_[i].fed_prompt() >= 1 && sequences_[i].max_new_tokens >= 0,
                      "sequence {}", i);
     const auto pages = pages_of(static_cast<std::int64_t>(i));
     if (pages > page_capacity_) {
@@ -34,6 +34,10 @@ Batcher::Place& Batcher::place(std::int32_t block, std::int32_t slot) {
 
 std::int64_t Batcher::sequence_at(std::int32_t block, std::int32_t slot) const {
   return places_.at(static_cast<std::size_t>(block * shape_.block() + slot)).sequence;
+}
+
+const SequenceInput& Batcher::sequence_in(const Place& place) const {
+  return sequences_[static_cast<std::size_t>(place.sequence)];
 }
 
 std::int64_t Batcher::pages_of(std::int64_t sequence) const {
@@ -90,8 +94,7 @@ std::vector<std::int64_t> Batcher::grant_prompt_tokens(std::int32_t block) {
       shape_.admission == Admission::whole ? shape_.max_visit_rows() : shape_.prefill_piece;
   for (const auto slot : in_prompt) {
     const auto& here = place(block, slot);
-    const auto& prompt = sequences_[static_cast<std::size_t>(here.sequence)].prompt;
-    const auto granted = std::min(left, static_cast<std::int64_t>(prompt.size()) - here.position);
+    const auto granted = std::min(left, sequence_in(here).fed_prompt() - here.position);
     tokens[static_cast<std::size_t>(slot)] = granted;
     left -= granted;
   }
@@ -99,13 +102,15 @@ std::vector<std::int64_t> Batcher::grant_prompt_tokens(std::int32_t block) {
 }
 
 VisitEntry Batcher::make_entry(std::int32_t slot, Place& place, std::int64_t tokens) const {
-  const auto& sequence = sequences_[static_cast<std::size_t>(place.sequence)];
+  const auto& sequence = sequence_in(place);
   VisitEntry entry;
   entry.slot = slot;
   entry.first_position = static_cast<std::int32_t>(place.position);
   entry.sampling = sequence.sampling;
   entry.num_logprobs = sequence.num_logprobs;
-  if (place.next_token >= 0) {
+  const bool decodes = place.next_token >= 0;
+  entry.sparse = shape_.attention_sparsity < 1 && (decodes || sequence.scored_only());
+  if (decodes) {
     entry.tokens = {std::exchange(place.next_token, -1)};
     place.position += 1;
     return entry;
@@ -113,7 +118,7 @@ VisitEntry Batcher::make_entry(std::int32_t slot, Place& place, std::int64_t tok
   const auto piece = sequence.prompt.subspan(static_cast<std::size_t>(place.position),
                                              static_cast<std::size_t>(tokens));
   entry.tokens.assign(piece.begin(), piece.end());
-  entry.prompt_logprobs = sequence.prompt_logprobs;
+  entry.score_from = sequence.score_from;
   place.position += tokens;
   if (place.position < static_cast<std::int64_t>(sequence.prompt.size())) {
     entry.next_prompt_token = sequence.prompt[static_cast<std::size_t>(place.position)];
@@ -149,19 +154,21 @@ void Batcher::complete(const Visit& visit, std::span<const TokenOutcome> outcome
   STAGECOACH_CHECK(outcomes.size() == visit.entries.size());
   for (std::size_t i = 0; i < visit.entries.size(); ++i) {
     const auto& entry = visit.entries[i];
-    if (!entry.samples()) {
-      continue;
-    }
     auto& here = place(visit.block, entry.slot);
-    if (outcomes[i].ended) {
-      claimed_pages_ -= pages_of(here.sequence);
-      releases_.push_back({visit.block, entry.slot});
-      here = {};
-      --alive_;
-    } else {
+    if (entry.samples() && !outcomes[i].ended) {
       here.next_token = outcomes[i].token;
+    } else if (entry.samples() || here.position == sequence_in(here).fed_prompt()) {
+      end_sequence(visit.block, entry.slot);
     }
   }
+}
+
+void Batcher::end_sequence(std::int32_t block, std::int32_t slot) {
+  auto& here = place(block, slot);
+  claimed_pages_ -= pages_of(here.sequence);
+  releases_.push_back({block, slot});
+  here = {};
+  --alive_;
 }
 
 }  // namespace stagecoach::stage

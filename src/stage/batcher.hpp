@@ -12,14 +12,22 @@
 namespace stagecoach::stage {
 
 /// A request as the batcher sees it. `prompt` must outlive the batcher.
+///
+/// With `max_new_tokens` 0 the sequence is only scored: its last prompt token, a target and nothing
+/// else, is never fed, and the sequence ends when the token before it has been.
 struct SequenceInput {
   std::span<const std::int32_t> prompt;
   std::int64_t max_new_tokens = 1;
   model::SamplingParams sampling;
   std::int32_t num_logprobs = -1;
-  bool prompt_logprobs = false;
+  std::int32_t score_from = kScoreNothing;  ///< see VisitEntry
 
-  /// Tokens whose K and V are stored: all but the last one generated.
+  [[nodiscard]] bool scored_only() const { return max_new_tokens == 0; }
+  /// Prompt tokens that are fed.
+  [[nodiscard]] std::int64_t fed_prompt() const {
+    return static_cast<std::int64_t>(prompt.size()) - (scored_only() ? 1 : 0);
+  }
+  /// Tokens whose K and V are stored: all but the last one, generated or scored.
   [[nodiscard]] std::int64_t stored_tokens() const {
     return static_cast<std::int64_t>(prompt.size()) + max_new_tokens - 1;
   }
@@ -57,8 +65,8 @@ class Batcher {
   /// Index of the sequence in a place that the last visit of `block` used.
   [[nodiscard]] std::int64_t sequence_at(std::int32_t block, std::int32_t slot) const;
 
-  /// The visit has come back: what each of its entries gave, in order. Entries that do not sample
-  /// are passed over.
+  /// The visit has come back: what each of its entries gave, in order. Of entries that do not
+  /// sample it does not matter: sequences that are only scored end by themselves.
   void complete(const Visit& visit, std::span<const TokenOutcome> outcomes);
 
   /// True when every sequence has ended.
@@ -75,12 +83,14 @@ class Batcher {
   };
 
   [[nodiscard]] Place& place(std::int32_t block, std::int32_t slot);
+  [[nodiscard]] const SequenceInput& sequence_in(const Place& place) const;
   [[nodiscard]] std::int64_t pages_of(std::int64_t sequence) const;
   [[nodiscard]] std::int64_t alive_in(std::int32_t block) const;
   [[nodiscard]] bool may_admit(std::int32_t block) const;
   void refill(std::int32_t block);
   [[nodiscard]] std::vector<std::int64_t> grant_prompt_tokens(std::int32_t block);
   [[nodiscard]] VisitEntry make_entry(std::int32_t slot, Place& place, std::int64_t tokens) const;
+  void end_sequence(std::int32_t block, std::int32_t slot);
 
   BatchShape shape_;
   std::int64_t page_capacity_;

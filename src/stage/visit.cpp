@@ -1,5 +1,7 @@
 #include "stage/visit.hpp"
 
+#include <algorithm>
+
 #include "base/bytes.hpp"
 #include "base/error.hpp"
 
@@ -16,7 +18,8 @@ void put(ByteWriter& out, const VisitEntry& entry) {
   out.put(entry.sampling.top_p);
   out.put(entry.sampling.key);
   out.put(entry.num_logprobs);
-  out.put(static_cast<std::uint8_t>(entry.prompt_logprobs));
+  out.put(entry.score_from);
+  out.put(static_cast<std::uint8_t>(entry.sparse));
 }
 
 VisitEntry get_entry(ByteReader& in) {
@@ -30,7 +33,8 @@ VisitEntry get_entry(ByteReader& in) {
   entry.sampling.top_p = in.get<double>();
   entry.sampling.key = in.get<std::uint64_t>();
   entry.num_logprobs = in.get<std::int32_t>();
-  entry.prompt_logprobs = in.get<std::uint8_t>() != 0;
+  entry.score_from = in.get<std::int32_t>();
+  entry.sparse = in.get<std::uint8_t>() != 0;
   return entry;
 }
 
@@ -57,7 +61,14 @@ bool operator==(const VisitEntry& a, const VisitEntry& b) {
          a.next_prompt_token == b.next_prompt_token &&
          a.sampling.temperature == b.sampling.temperature && a.sampling.top_k == b.sampling.top_k &&
          a.sampling.top_p == b.sampling.top_p && a.sampling.key == b.sampling.key &&
-         a.num_logprobs == b.num_logprobs && a.prompt_logprobs == b.prompt_logprobs;
+         a.num_logprobs == b.num_logprobs && a.score_from == b.score_from && a.sparse == b.sparse;
+}
+
+std::int64_t VisitEntry::head_rows() const {
+  // Targets after the rows, of which the last is no prompt token where a new token is made.
+  const auto end = first_position + static_cast<std::int64_t>(tokens.size()) + (samples() ? 0 : 1);
+  const auto begin = std::max<std::int64_t>(first_position + 1, score_from);
+  return std::max<std::int64_t>(end - begin, 0) + (samples() ? 1 : 0);
 }
 
 std::int64_t Visit::rows() const {

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <vector>
 
@@ -10,21 +11,32 @@
 
 namespace stagecoach::stage {
 
+/// No prompt token is scored.
+inline constexpr std::int32_t kScoreNothing = std::numeric_limits<std::int32_t>::max();
+
 /// What one sequence brings to a visit: consecutive tokens, a piece of its prompt or one decoded
 /// token.
 struct VisitEntry {
   std::int32_t slot = 0;            ///< place within the block
   std::int32_t first_position = 0;  ///< of the first token; 0 starts a sequence in this place
   std::vector<std::int32_t> tokens;
-  /// The prompt token after the last of `tokens`; -1 when this entry reaches the sequence's end,
-  /// and so gives a new token.
+  /// The prompt token after the last of `tokens`; -1 when there is none, and this entry so gives a
+  /// new token.
   std::int32_t next_prompt_token = -1;
   model::SamplingParams sampling;
   std::int32_t num_logprobs = -1;  ///< -1: none (see device::SampleSpec)
-  bool prompt_logprobs = false;    ///< score the prompt tokens after each of `tokens`
+  /// Prompt tokens at this position and later are scored, each by the row of the token before it.
+  std::int32_t score_from = kScoreNothing;
   bool sparse = false;  ///< its rows keep a share of the earlier positions (sparse attention)
 
   [[nodiscard]] bool samples() const { return next_prompt_token < 0; }
+  /// Whether the token after that of `row` is a prompt token to be scored.
+  [[nodiscard]] bool scores(std::int64_t row) const {
+    return first_position + row + 1 >= score_from &&
+           (row + 1 < static_cast<std::int64_t>(tokens.size()) || !samples());
+  }
+  /// Rows that the head is needed for.
+  [[nodiscard]] std::int64_t head_rows() const;
   friend bool operator==(const VisitEntry&, const VisitEntry&);
 };
 

@@ -31,9 +31,7 @@ std::int64_t attended_positions(const Visit& visit, const GpuBatch& batch) {
 std::int64_t head_rows(const Visit& visit, const GpuBatch& batch) {
   std::int64_t rows = 0;
   for (auto i = batch.first_entry; i < batch.first_entry + batch.num_entries; ++i) {
-    const auto& entry = visit.entries[static_cast<std::size_t>(i)];
-    rows += entry.prompt_logprobs ? static_cast<std::int64_t>(entry.tokens.size())
-                                  : static_cast<std::int64_t>(entry.samples());
+    rows += visit.entries[static_cast<std::size_t>(i)].head_rows();
   }
   return rows;
 }

@@ -31,13 +31,16 @@ HeadRows head_rows_of(const Visit& visit, const GpuBatch& batch) {
   for (auto i = batch.first_entry; i < batch.first_entry + batch.num_entries; ++i) {
     const auto& entry = visit.entries[static_cast<std::size_t>(i)];
     const auto rows = static_cast<std::int32_t>(entry.tokens.size());
-    for (std::int32_t r = 0; entry.prompt_logprobs && r + 1 < rows; ++r) {
-      add(i, row + r, score_spec(entry, entry.tokens[static_cast<std::size_t>(r) + 1]));
+    for (std::int32_t r = 0; r < rows; ++r) {
+      if (entry.scores(r)) {
+        const bool last = r + 1 == rows;
+        add(i, row + r,
+            score_spec(entry, last ? entry.next_prompt_token
+                                   : entry.tokens[static_cast<std::size_t>(r) + 1]));
+      }
     }
     if (entry.samples()) {
       add(i, row + rows - 1, sample_spec(entry));
-    } else if (entry.prompt_logprobs) {
-      add(i, row + rows - 1, score_spec(entry, entry.next_prompt_token));
     }
     row += rows;
   }

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "base/file.hpp"
 #include "e2e/tiny_opt.hpp"
 #include "job/run_rank.hpp"
 #include "support/program.hpp"
@@ -105,6 +106,30 @@ TEST_F(MpiRun, OnlyRankZeroNeedsTheIniFileAndThePrompts) {
   const auto end = testing::run_program(command);
   EXPECT_EQ(end.exit_code, 0) << end.err;
   EXPECT_EQ(testing::read_results(tiny_.folder().file("out.jsonl")).size(), 4u);
+}
+
+TEST_F(MpiRun, EvalGivesTheSameTableOnEveryNumberOfRanks) {
+  const auto words = read_text_file(testing::tiny_opt_folder() + "/lastword.jsonl");
+  const auto some =
+      tiny_.folder().write("words.jsonl", words.substr(0, words.find('\n', 1500) + 1));
+  const auto pairs = tiny_.folder().write(
+      "pairs.jsonl", R"({"id": 1, "context": "So be", "continuation": " it."})");
+  const auto eval = [&](const std::string& lines) {
+    return std::vector<std::string>{
+        STAGECOACH_PROGRAM, "eval",   "--model",           tiny_.store(), "--last-word", some,
+        "--logprobs",       pairs,    "--threads",         "1",           "--timeout",   "60",
+        "--device-mem",     "512MiB", "--logprobs-output", lines,         "--log-level", "warning"};
+  };
+  const auto alone_lines = tiny_.fresh_file("alone");
+  const auto alone = testing::run_program(eval(alone_lines));
+  ASSERT_EQ(alone.exit_code, 0) << alone.err;
+  EXPECT_NE(alone.out.find("last_word   accuracy"), std::string::npos) << alone.out;
+  const auto lines = tiny_.fresh_file("mpi");
+  const auto end = testing::run_program(testing::mpiexec(2) + eval(lines) +
+                                        std::vector<std::string>{"--prefill-piece", "9"});
+  ASSERT_EQ(end.exit_code, 0) << end.err;
+  EXPECT_EQ(end.out, alone.out);
+  testing::expect_same_results(testing::read_results(lines), testing::read_results(alone_lines));
 }
 
 }  // namespace

@@ -72,9 +72,28 @@ TEST(JobConfig, CrossesTheWireUnchanged) {
   config.timeout_seconds = 0.1;
   config.dry_run = true;
   config.log_level = "debug";
+  config.eval = {.perplexity_path = "t",
+                 .method = PerplexityMethod::stream,
+                 .documents = DocumentSplit::lines,
+                 .window = 5,
+                 .stride = 4,
+                 .last_word_path = "w",
+                 .logprobs_path = "p",
+                 .logprobs_output_path = "o",
+                 .report_path = "r"};
   const auto text = to_json(config);
   const auto back = config_from_json(text);
   EXPECT_EQ(to_json(back), text);
+  ASSERT_TRUE(back.eval);
+  EXPECT_EQ(back.eval->perplexity_path, "t");
+  EXPECT_EQ(back.eval->method, PerplexityMethod::stream);
+  EXPECT_EQ(back.eval->documents, DocumentSplit::lines);
+  EXPECT_EQ(back.eval->window, 5);
+  EXPECT_EQ(back.eval->stride, 4);
+  EXPECT_EQ(back.eval->last_word_path, "w");
+  EXPECT_EQ(back.eval->logprobs_path, "p");
+  EXPECT_EQ(back.eval->logprobs_output_path, "o");
+  EXPECT_EQ(back.eval->report_path, "r");
   EXPECT_EQ(back.dummy_seed, config.dummy_seed);
   EXPECT_EQ(back.dummy_spec, config.dummy_spec);
   EXPECT_EQ(back.defaults.stop, config.defaults.stop);

@@ -248,6 +248,59 @@ TEST(Batcher, AWholeBlockTakesNoMoreThanThePagesHold) {
   EXPECT_EQ(batcher.sequence_at(0, 0), 1);
 }
 
+TEST(Batcher, AScoredSequenceEndsBeforeItsLastTokenIsFed) {
+  Inputs inputs;
+  inputs.add(10, 0);
+  inputs.add(3, 0);
+  inputs.sequences[0].score_from = 7;
+  auto batcher = inputs.make(shape_of(1, 1, 1, 5), 100);
+  const auto first = batcher.next_visit(0).value();
+  EXPECT_THAT(first.entries[0].tokens, ElementsAre(0, 1, 2, 3, 4));
+  EXPECT_EQ(first.entries[0].score_from, 7);
+  finish(batcher, first, {false});
+  EXPECT_EQ(batcher.alive(), 1);
+  const auto second = batcher.next_visit(0).value();
+  EXPECT_THAT(second.entries[0].tokens, ElementsAre(5, 6, 7, 8));
+  EXPECT_EQ(second.entries[0].next_prompt_token, 9);
+  EXPECT_FALSE(second.entries[0].samples());
+  finish(batcher, second, {false});
+  EXPECT_EQ(batcher.alive(), 0) << "nobody had to end it";
+  EXPECT_EQ(batcher.claimed_pages(), 0);
+  const auto third = batcher.next_visit(0).value();
+  EXPECT_THAT(third.releases, ElementsAre(Release{0, 0}));
+  EXPECT_THAT(third.entries[0].tokens, ElementsAre(1000, 1001));
+  finish(batcher, third, {false});
+  EXPECT_TRUE(batcher.done());
+}
+
+TEST(Batcher, AScoredSequenceClaimsNoPageForItsLastToken) {
+  Inputs inputs;
+  inputs.add(17, 0);
+  auto batcher = inputs.make(shape_of(1, 1, 1, 100), 1);
+  EXPECT_EQ(batcher.next_visit(0).value().rows(), 16);
+  EXPECT_EQ(batcher.claimed_pages(), 1);
+}
+
+TEST(Batcher, SparseRowsAreThoseOfScoredSequencesAndOfDecodedTokens) {
+  Inputs inputs;
+  inputs.add(6, 9);
+  inputs.add(6, 0);
+  auto shape = shape_of(2, 1, 1, 8);
+  for (const double sparsity : {0.1, 1.0}) {
+    shape.attention_sparsity = sparsity;
+    auto batcher = inputs.make(shape, 100);
+    const auto first = batcher.next_visit(0).value();
+    ASSERT_EQ(first.entries.size(), 2u);
+    EXPECT_FALSE(first.entries[0].sparse) << "a prompt";
+    EXPECT_EQ(first.entries[1].sparse, sparsity < 1) << "scored";
+    finish(batcher, first, {false, false});
+    const auto second = batcher.next_visit(0).value();
+    ASSERT_EQ(second.entries.size(), 2u);
+    EXPECT_EQ(second.entries[0].sparse, sparsity < 1) << "decoded";
+    EXPECT_EQ(second.entries[1].sparse, sparsity < 1) << "scored";
+  }
+}
+
 /// A random job, played to its end with every promise watched.
 class RandomJob {
  public:
@@ -259,7 +312,9 @@ class RandomJob {
     const int count = pick(1, 30);
     std::int64_t longest = 0;
     for (int i = 0; i < count; ++i) {
-      inputs_.add(static_cast<std::size_t>(pick(1, 90)), pick(1, 20));
+      const bool scored_only = pick(0, 3) == 0;
+      inputs_.add(static_cast<std::size_t>(pick(scored_only ? 2 : 1, 90)),
+                  scored_only ? 0 : pick(1, 20));
       const auto& prompt = inputs_.prompts.back();
       longest =
           std::max(longest, offload::pages_for(static_cast<std::int64_t>(prompt.size()) +
@@ -300,11 +355,17 @@ class RandomJob {
     }
     EXPECT_EQ(seen_.size(), inputs_.prompts.size());
     for (const auto& [sequence, tokens] : seen_) {
-      EXPECT_EQ(tokens.size(), inputs_.prompts[sequence].size()) << "sequence " << sequence;
+      EXPECT_EQ(tokens.size(), fed(sequence)) << "sequence " << sequence;
     }
   }
 
  private:
+  /// Prompt tokens that must be fed.
+  [[nodiscard]] std::size_t fed(std::size_t sequence) const {
+    const bool scored_only = inputs_.sequences[sequence].max_new_tokens == 0;
+    return inputs_.prompts[sequence].size() - (scored_only ? 1 : 0);
+  }
+
   void check(const Batcher& batcher, const Visit& visit, offload::KvPages& pages) {
     EXPECT_LE(batcher.claimed_pages(), capacity_);
     EXPECT_LE(visit.rows(), shape_.max_visit_rows());
@@ -320,14 +381,14 @@ class RandomJob {
       const auto sequence = static_cast<std::size_t>(batcher.sequence_at(visit.block, entry.slot));
       auto& seen = seen_[sequence];
       const auto& prompt = inputs_.prompts[sequence];
-      if (seen.size() < prompt.size()) {
+      if (seen.size() < fed(sequence)) {
         EXPECT_EQ(static_cast<std::size_t>(entry.first_position), seen.size());
         seen.insert(seen.end(), entry.tokens.begin(), entry.tokens.end());
-        ASSERT_LE(seen.size(), prompt.size());
+        ASSERT_LE(seen.size(), fed(sequence));
         EXPECT_TRUE(std::equal(seen.begin(), seen.end(), prompt.begin()));
         EXPECT_EQ(entry.samples(), seen.size() == prompt.size());
         prompt_tokens += static_cast<std::int64_t>(entry.tokens.size());
-        starting += seen.size() == prompt.size() && entry.first_position == 0 ? 1 : 0;
+        starting += seen.size() == fed(sequence) && entry.first_position == 0 ? 1 : 0;
       } else {
         EXPECT_EQ(entry.tokens.size(), 1u);
       }

@@ -16,7 +16,8 @@ Visit sample_visit() {
   piece.slot = 0;
   piece.tokens = {2, 100, 101};
   piece.next_prompt_token = 55;
-  piece.prompt_logprobs = true;
+  piece.score_from = 2;
+  piece.sparse = true;
   piece.num_logprobs = 5;
   VisitEntry decode;
   decode.slot = 4;
@@ -25,6 +26,37 @@ Visit sample_visit() {
   decode.sampling = {.temperature = 0.7, .top_k = 40, .top_p = 0.9, .key = 0x123456789abcdefull};
   visit.entries = {piece, decode};
   return visit;
+}
+
+TEST(Visit, ScoresWhatComesAfterItsRows) {
+  // Positions 10, 11, 12; the token at 13 is a prompt token too.
+  VisitEntry piece{
+      .first_position = 10, .tokens = {5, 6, 7}, .next_prompt_token = 8, .sampling = {}};
+  const auto scored = [&](std::int32_t from) {
+    piece.score_from = from;
+    std::vector<std::int64_t> rows;
+    for (std::int64_t row = 0; row < 3; ++row) {
+      if (piece.scores(row)) {
+        rows.push_back(row);
+      }
+    }
+    return rows;
+  };
+  using Rows = std::vector<std::int64_t>;
+  EXPECT_EQ(scored(1), (Rows{0, 1, 2}));
+  EXPECT_EQ(piece.head_rows(), 3);
+  EXPECT_EQ(scored(11), (Rows{0, 1, 2}));
+  EXPECT_EQ(scored(13), (Rows{2}));
+  EXPECT_EQ(piece.head_rows(), 1);
+  EXPECT_EQ(scored(14), Rows{});
+  EXPECT_EQ(scored(kScoreNothing), Rows{});
+  EXPECT_EQ(piece.head_rows(), 0);
+  // The prompt's end: the last row gives a new token and scores nothing.
+  piece.next_prompt_token = -1;
+  EXPECT_EQ(scored(12), (Rows{1}));
+  EXPECT_EQ(piece.head_rows(), 2);
+  EXPECT_EQ(scored(kScoreNothing), Rows{});
+  EXPECT_EQ(piece.head_rows(), 1);
 }
 
 TEST(Visit, CountsRowsAndKnowsWhoSamples) {
