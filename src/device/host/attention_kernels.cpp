@@ -5,10 +5,8 @@
 #include <hwy/contrib/math/math-inl.h>
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 #include <limits>
-#include <numeric>
 
 #include "device/host/attention_pack-inl.hpp"
 #include "device/host/attention_select-inl.hpp"
@@ -23,10 +21,6 @@ namespace HWY_NAMESPACE {
 namespace {
 
 constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
-
-// Whether the values that a sparse row keeps are weighed anew so that their weights add up to 1.
-// Not as published: what is left out weighs in the sum.
-constexpr bool kRenormalize = false;
 
 // e^x for x <= 0; NaN stays NaN (Highway's own would make it 0).
 HWY_INLINE Register exponential(Register x) {
@@ -370,20 +364,15 @@ void take_weights(const float* all, std::int64_t start, const std::int32_t* kept
   }
 }
 
-// One page's weighted values of kept tokens, into `partial`; and what its part weighs, of which all
-// of its tokens are in `seen`.
-PagePart weigh_kept(const AttentionArgs& args, const AttentionItem& item, std::int64_t start,
-                    const std::byte* page, const PagePart& seen, const std::int32_t* kept,
-                    std::int64_t num_kept, const float* weights, const Workspace& space) {
+// One page's weighted values of kept tokens, into `partial`.
+void weigh_kept(const AttentionArgs& args, const AttentionItem& item, std::int64_t start,
+                const std::byte* page, const std::int32_t* kept, std::int64_t num_kept,
+                const float* weights, const Workspace& space) {
   const PageSide side{values_in_page(args, item.kv_head, page), nullptr, space.value_params};
   with_kind(args.kv_format, [&](auto kind) {
     weigh_tokens(weights, open_side(args, side, kind), ListedTokens{kept, start}, num_kept,
                  space.partial);
   });
-  if (!kRenormalize || std::isnan(seen.weight)) {
-    return seen;
-  }
-  return {seen.max, std::accumulate(weights, weights + num_kept, 0.0f)};
 }
 
 // Values that will be read, where they are here.
@@ -434,9 +423,9 @@ void attend_sparse_row(const AttentionArgs& args, const AttentionItem& item, std
     if (data == nullptr) {
       merge_partial(args, item, pair, item.sequence->partials[page], space);
     } else {
-      merge(space, pair,
-            weigh_kept(args, item, start, data, space.parts[page], space.kept + done, end - done,
-                       space.kept_weights + done, space));
+      weigh_kept(args, item, start, data, space.kept + done, end - done, space.kept_weights + done,
+                 space);
+      merge(space, pair, space.parts[page]);
     }
     done = end;
   }
@@ -548,9 +537,8 @@ void attend_page(const AttentionArgs& args, const AttentionItem& item, std::int6
     std::copy_n(row.scores + start, visit.count, space.scores);
     const PagePart seen = soften(space.scores, visit.count, 1.0f);
     take_weights(space.scores, start, space.kept, kept, space.kept_weights);
-    const PagePart part =
-        weigh_kept(args, item, start, data, seen, space.kept, kept, space.kept_weights, space);
-    store_partial(args, item, pair, part, space, visit.partials);
+    weigh_kept(args, item, start, data, space.kept, kept, space.kept_weights, space);
+    store_partial(args, item, pair, seen, space, visit.partials);
   }
 }
 

@@ -101,7 +101,9 @@ void check_selection(const AttentionArgs& args) {
 // Parts of a sparse row's result need its selection.
 void check_selected(const AttentionArgs& args) {
   for (const auto& sequence : args.sequences) {
-    STAGECOACH_CHECK(!sequence.sparse || sequence.partials.empty() || sequence.selection != nullptr,
+    const bool has_parts = std::any_of(sequence.partials.begin(), sequence.partials.end(),
+                                       [](const float* partial) { return partial != nullptr; });
+    STAGECOACH_CHECK(!sequence.sparse || !has_parts || sequence.selection != nullptr,
                      "row {}: a part of a sparse row before the selection", sequence.first_row);
   }
 }
