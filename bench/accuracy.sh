@@ -25,16 +25,26 @@ declare -A options=(
   ["int4, sparsity 0.1"]="--compress-weights int4 --compress-cache int4 --attention-sparsity 0.1"
 )
 
-# figure TASK NAME: from the table that eval printed.
-figure() { awk -v task="$1" -v name="$2" '$1 == task && $2 == name { print $3 }' "$work/table"; }
+# figure TASK NAME: from the table that eval printed; "-" if it has none.
+figure() {
+  awk -v task="$1" -v name="$2" '$1 == task && $2 == name { print $3; found = 1 }
+    END { if (!found) print "-" }' "$work/table"
+}
 
-printf '| stored in | perplexity a token | a word | last-word accuracy | perplexity of last words |\n'
-printf '| --- | ---: | ---: | ---: | ---: |\n'
+# change NOW F16: in per cent.
+change() { awk "BEGIN { printf \"%+.2f %%\", 100 * ($1 / $2 - 1) }"; }
+
+printf '| stored in | perplexity a token | change | a word | last words right | NLL a last word | change |\n'
+printf '| --- | ---: | ---: | ---: | ---: | ---: | ---: |\n'
 for name in f16 int8 int4 "int4, sparsity 0.1"; do
   read -ra extra <<<"${options[$name]}"
   "$stagecoach" eval --model "$model" --perplexity "$text" --last-word "$words" \
     --log-level warning "${extra[@]}" "$@" >"$work/table"
-  printf '| %s | %.3f | %.3f | %.4f | %.2f |\n' "$name" "$(figure perplexity perplexity)" \
-    "$(figure perplexity word_perplexity)" "$(figure last_word accuracy)" \
-    "$(figure last_word perplexity)"
+  perplexity=$(figure perplexity perplexity)
+  nll=$(figure last_word nll_per_word)
+  [[ $name != f16 ]] || { perplexity_f16=$perplexity nll_f16=$nll; }
+  printf '| %s | %.4f | %s | %s | %s of %s | %.4f | %s |\n' "$name" \
+    "$perplexity" "$(change "$perplexity" "$perplexity_f16")" "$(figure perplexity word_perplexity)" \
+    "$(figure last_word right)" "$(figure last_word examples)" \
+    "$nll" "$(change "$nll" "$nll_f16")"
 done

@@ -81,6 +81,38 @@ TEST_F(Eval, FiguresAreThoseOfTheReference) {
   }
 }
 
+/// What packing and sparse attention cost, by an independent implementation in float64:
+/// tests/reference/README.md.
+TEST_F(Eval, CompressionCostsWhatTheReferenceSays) {
+  struct Figures {
+    const char* name;
+    Packing weights;
+    device::KvFormat cache;
+    double sparsity;
+    double perplexity, nll_per_word;
+    std::int64_t right;
+  };
+  constexpr auto kInt4 = device::KvType::int4;
+  for (const auto& expected :
+       {Figures{"int4 weights", Packing::int4, device::KvType::f32, 1, 18.9403, 5.6181, 87},
+        Figures{"int4 cache", Packing::none, kInt4, 1, 18.9188, 5.6201, 87},
+        Figures{"int4 both", Packing::int4, kInt4, 1, 19.0546, 5.6478, 89},
+        Figures{"int8 both", Packing::int8, device::KvType::int8, 1, 18.8160, 5.6026, 87},
+        Figures{"sparse", Packing::none, device::KvType::f32, 0.1, 32.3803, 6.1529, 66},
+        Figures{"int4 both, sparse", Packing::int4, kInt4, 0.1, 32.4511, 6.2333, 65}}) {
+    SCOPED_TRACE(expected.name);
+    take_reference_tasks();
+    config_.compression.weights = expected.weights;
+    config_.batch.kv_format = expected.cache;
+    config_.batch.attention_sparsity = expected.sparsity;
+    const auto report = run();
+    EXPECT_NEAR(report.perplexity->perplexity() / expected.perplexity, 1, 2e-4);
+    EXPECT_NEAR(report.last_word->nll_per_word() / expected.nll_per_word, 1, 1e-3);
+    EXPECT_NEAR(static_cast<double>(report.last_word->sums.greedy),
+                static_cast<double>(expected.right), 1);
+  }
+}
+
 /// A job with all tasks on little text.
 class SmallEval : public Eval {
  protected:
