@@ -16,6 +16,7 @@ f16=$folder/bench-opt-1.3b.h5
 int4=$folder/bench-opt-1.3b-int4.h5
 dummy_store "$f16" opt-1.3b
 dummy_store "$int4" opt-1.3b --quantize int4
+requests 4 1 12 >"$work/decode.jsonl"
 requests 4 64 12 >"$work/prompts.jsonl"
 
 group=
@@ -23,13 +24,13 @@ if [[ -n $throttle ]]; then
   throttled_group "$folder" "$throttle"
 fi
 
-# one NAME STORE OPTIONS...: decoded tokens a second; the job's log is kept as log-NAME.
+# one NAME STORE PROMPTS OPTIONS...: tokens a second; the job's log is kept as log-NAME.
 one() {
-  local name=$1 store=$2
-  shift 2
+  local name=$1 store=$2 prompts=$3
+  shift 3
   drop_caches
   run_job "$work/log-$name" in_group "$group" "$stagecoach" run --model "$store" \
-    --prompts "$work/prompts.jsonl" --output "$work/out.jsonl" --overwrite \
+    --prompts "$work/$prompts.jsonl" --output "$work/out.jsonl" --overwrite \
     --gpu-batch-size 4 --prefill-piece 256 "$@"
   tokens_per_second "$work/log-$name"
 }
@@ -44,13 +45,13 @@ of_token() {
 disk=(--percent 0 0 100 0 100 0)
 dram=(--percent 0 100 0 100 100 0 --cpu-attention off)
 for ((i = 1; i <= repeats; ++i)); do
-  one f16 "$f16" "${disk[@]}" | tee -a "$work/f16" | sed "s/^/run $i: disk, f16  tokens\/s /"
-  one int4 "$int4" "${disk[@]}" --compress-cache int4 | tee -a "$work/int4" |
+  one f16 "$f16" decode "${disk[@]}" | tee -a "$work/f16" | sed "s/^/run $i: disk, f16  tokens\/s /"
+  one int4 "$int4" decode "${disk[@]}" --compress-cache int4 | tee -a "$work/int4" |
     sed "s/^/run $i: disk, int4 tokens\/s /"
 done
 read_f16=$(of_token f16 'disk: read') read_int4=$(of_token int4 'disk: read')
-one f16 "$f16" "${dram[@]}" >/dev/null
-one int4 "$int4" "${dram[@]}" --compress-cache int4 >/dev/null
+one f16 "$f16" prompts "${dram[@]}" >/dev/null
+one int4 "$int4" prompts "${dram[@]}" --compress-cache int4 >/dev/null
 moved_f16=$(of_token f16 'moved:') moved_int4=$(of_token int4 'moved:')
 a=$(median "$work/f16") b=$(median "$work/int4")
 echo "disk: f16 $a tokens/s, int4 $b tokens/s, $(ratio "$b" "$a") times"

@@ -18,6 +18,7 @@ tsan_programs=(base_test comm_test device_test offload_test stage_test job_test)
 tsan_jobs=(
   "invariance_test *.NumberOfStages"
   "placement_test *.DelaysAndScarcePages:*.EachStageItsOwnPolicy:*.CpuAttention"
+  "compression_test *.SameBytesWithDelays"
 )
 
 passed=0

@@ -52,6 +52,7 @@ constexpr const char* kAllSettings =
     "offload-dir = /scratch\n"
     "pin-weights = on\n"
     "cpu-attention = off\n"
+    "widen-weights = on\n"
     "weight-buffers = 3\n";
 
 Policy all_settings() {
@@ -64,6 +65,7 @@ Policy all_settings() {
   policy.offload_dir = "/scratch";
   policy.pin_weights = Switch::on;
   policy.cpu_attention = Switch::off;
+  policy.widen_weights = Switch::on;
   policy.weight_buffers = 3;
   return policy;
 }

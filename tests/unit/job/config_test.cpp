@@ -60,7 +60,9 @@ TEST(JobConfig, CrossesTheWireUnchanged) {
                   .inner_iterations = 4,
                   .prefill_piece = 5,
                   .page_tokens = 64,
-                  .kv_format = device::KvType::f32};
+                  .kv_format = {device::KvType::int4, 128},
+                  .attention_sparsity = 0.25};
+  config.compression = {Packing::int8, 32, true};
   config.inner_iterations_given = true;
   config.threads = 6;
   config.isa = "avx2";
@@ -98,7 +100,11 @@ TEST(JobConfig, CrossesTheWireUnchanged) {
   EXPECT_EQ(back.dummy_spec, config.dummy_spec);
   EXPECT_EQ(back.defaults.stop, config.defaults.stop);
   EXPECT_EQ(back.defaults.temperature, 0.1);
-  EXPECT_EQ(back.batch.kv_format, device::KvType::f32);
+  EXPECT_EQ(back.batch.kv_format, device::KvFormat(device::KvType::int4, 128));
+  EXPECT_EQ(back.batch.attention_sparsity, 0.25);
+  EXPECT_EQ(back.compression.weights, Packing::int8);
+  EXPECT_EQ(back.compression.group, 32);
+  EXPECT_TRUE(back.compression.embeddings);
   EXPECT_EQ(back.schedule, config.schedule);
   EXPECT_FALSE(back.overlap);
   EXPECT_EQ(back.disk_backend, config.disk_backend);

@@ -167,6 +167,57 @@ TEST(KvPlan, APageIsWholeDiskPages) {
   EXPECT_EQ(kv_page_bytes(shape, true), 8192u);  // 4608, rounded up
 }
 
+TEST(KvPlan, PackedPagesTakeWhatTheirCodesTake) {
+  auto shape = shape_of(kBatch);
+  shape.spec.heads = shape.spec.kv_heads = 4;
+  shape.spec.head_dim = 64;
+  const auto page = [&](device::KvType type) {
+    shape.batch.kv_format = type;
+    return static_cast<double>(kv_page_bytes(shape, false));
+  };
+  const auto f16 = page(device::KvType::f16);
+  EXPECT_EQ(page(device::KvType::int4) / f16, 36.0 / 128);  // 32 bytes of codes, 4 of parameters
+  EXPECT_EQ(page(device::KvType::int8) / f16, 68.0 / 128);
+}
+
+TEST(KvPlan, SparseSequencesOutsideTheDeviceNeedRoomToSelect) {
+  auto shape = shape_of(kBatch);
+  const auto plan = [&](double sparsity, const Percent& percent, Switch cpu_attention) {
+    shape.batch.attention_sparsity = sparsity;
+    auto policy = policy_of(percent);
+    policy.cpu_attention = cpu_attention;
+    return make_plan(shape, policy, {}, 3, 24, 2).kv;
+  };
+  const Percent outside{100, 0, 50, 50, 100, 0};
+  EXPECT_EQ(plan(1, outside, Switch::off).splits, 0);
+  EXPECT_EQ(plan(0.5, {}, Switch::off).splits, 0);
+  const auto copied = plan(0.5, outside, Switch::off);
+  EXPECT_EQ(copied.splits, 4);
+  EXPECT_EQ(copied.score_bytes, sizeof(float) * 48u * static_cast<std::size_t>(shape.spec.heads));
+  EXPECT_EQ(copied.value_bytes, static_cast<std::size_t>(selected_value_bytes(shape, 47)));
+  EXPECT_EQ(plan(0.5, outside, Switch::on).value_bytes, 0u) << "the CPU adds them up";
+}
+
+TEST(WeightPlan, PackedLayersTakeWhatTheirCodesTake) {
+  auto shape = shape_of(kBatch);
+  shape.spec.hidden = 1024;
+  shape.spec.heads = shape.spec.kv_heads = 16;
+  shape.spec.head_dim = 64;
+  shape.spec.ffn = 4096;
+  const auto f16 = make_plan(shape, policy_of({0, 100, 100, 0, 100, 0}), {}, 3, 24, 2).weights;
+  shape.weights.layers.packing = Packing::int4;
+  const auto plan = [&](std::int64_t rows) {
+    return make_plan(shape, policy_of({0, 100, 100, 0, 100, 0}), {.packed_product_rows = rows}, 3,
+                     24, 2)
+        .weights;
+  };
+  const auto int4 = plan(1 << 20);
+  EXPECT_NEAR(static_cast<double>(int4.buffer_bytes) / static_cast<double>(f16.buffer_bytes),
+              0.28125, 0.002);
+  EXPECT_EQ(int4.wide_bytes, 0u) << "products of all rows read packed weights";
+  EXPECT_EQ(plan(8).wide_bytes, 2u * 12 * 1024 * 1024);
+}
+
 TEST(HiddenPlan, BatchesLieOnTheDeviceThenTheCpuThenDisk) {
   auto batch = kBatch;
   batch.num_gpu_batches = 4;
