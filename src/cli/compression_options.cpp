@@ -12,8 +12,8 @@ using Text = std::string;
 std::int64_t read_group(const Options& options) {
   const auto group = options.integer("compress-group", 32, 128);
   if (std::count(kPackGroups.begin(), kPackGroups.end(), group) == 0) {
-    throw ConfigError(fmt::format("--compress-group {}: must be one of {}", group,
-                                  fmt::join(kPackGroups, ", ")));
+    throw ConfigError(
+        fmt::format("--compress-group {}: must be one of {}", group, fmt::join(kPackGroups, ", ")));
   }
   return group;
 }

@@ -83,7 +83,8 @@ TEST(PolicyOptions, EveryFlagHasItsField) {
                     "1TiB",      "--offload-dir",
                     "/scratch",  "--pin-weights",
                     "on",        "--cpu-attention",
-                    "off",       "--weight-buffers",
+                    "off",       "--widen-weights",
+                    "on",        "--weight-buffers",
                     "3"}),
             all_settings());
 }
