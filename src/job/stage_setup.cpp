@@ -112,6 +112,8 @@ void StageSetup::plan(const JobDemand& demand) {
                                    .packed_product_rows = device_->packed_product_rows()};
   planned_ =
       stage::plan_stage(shape_, policy_, options, demand.kv, find_budgets(), scratch_bytes());
+  const auto& weights = planned_.plan.weights;
+  offload::StageWeights::check_source(weights.image, weights.cut, *model_.weights);
 }
 
 void StageSetup::settle(std::int64_t kv_pages_per_layer) {

@@ -101,15 +101,20 @@ std::size_t StageWeights::wide_bytes(const LayerImage& image, ByteRange unit) {
   return wide_bytes_before(image, unit.end) - wide_bytes_before(image, unit.begin);
 }
 
+void StageWeights::check_source(const LayerImage& image, const WeightCut& cut,
+                                const WeightSource& source) {
+  if (cut.cpu_end < image.size_bytes() && source.file() == nullptr) {
+    throw ConfigError("--percent puts weights on disk, but " + source.why_no_file());
+  }
+}
+
 StageWeights::StageWeights(const model::ModelSpec& spec, const StageContents& contents,
                            const model::WeightFormat& format, LayerImage image,
                            const WeightCut& cut, const WeightSource& source, device::Device& device,
                            MemoryBudget& dram, int reader_threads,
                            const std::function<void(std::uint64_t, std::uint64_t)>& progress)
     : contents_(contents), image_(std::move(image)), cut_(cut), source_(source) {
-  if (cut.cpu_end < image_.size_bytes() && source.file() == nullptr) {
-    throw ConfigError("--percent puts weights on disk, but " + source.why_no_file());
-  }
+  check_source(image_, cut, source);
   place_layers();
   tables_ = device.allocate(table_bytes(spec, contents, format), "tables and head");
   layers_ = device.allocate(device_bytes(contents, cut), "weights");

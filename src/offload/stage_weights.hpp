@@ -72,6 +72,10 @@ class StageWeights {
   /// f16: in image order, each from a multiple of 64 on.
   static std::size_t wide_bytes(const LayerImage& image, ByteRange unit);
 
+  /// ConfigError if a part is on disk and the source has no file.
+  static void check_source(const LayerImage& image, const WeightCut& cut,
+                           const WeightSource& source);
+
   /// Reads what lives on the device and in DRAM and no other tensor, in pieces, with
   /// `reader_threads` threads at once. `progress(done_bytes, total_bytes)` is called from one
   /// thread at a time and may be empty. `image` and `source` have weights in `format`. ConfigError

@@ -226,6 +226,7 @@ TEST_F(Compression, DiskNeedsAPackedStore) {
       config.model_path = tiny_->store();
       config.compression.weights = Packing::int4;
       config.policies.front().percent = {50, 0, 100, 0, 100, 0};
+      config.dry_run = true;  // known beforehand
     });
     FAIL() << "expected a refusal";
   } catch (const job::JobRefused& refusal) {

@@ -172,6 +172,29 @@ TEST_F(SmallEval, SameBitsHoweverTheJobIsCut) {
   });
 }
 
+TEST_F(SmallEval, SameBitsWithCompressionAndSparseAttentionWhereverTheCacheLives) {
+  config_.compression.weights = Packing::int4;
+  config_.batch.kv_format = device::KvType::int4;
+  config_.batch.attention_sparsity = 0.1;
+  config_.policies.front().offload_dir = tiny_.folder().path();
+  const auto expected = outputs([](job::JobConfig&) {});
+  for (const auto cpu_attention : {stage::Switch::off, stage::Switch::on}) {
+    for (const std::int64_t piece : {5, 33}) {
+      SCOPED_TRACE(piece);
+      const auto other = outputs([&](job::JobConfig& config) {
+        config.stages = 2;
+        config.batch.prefill_piece = piece;
+        config.batch.gpu_batch_size = 4;
+        config.test_staging = piece == 33;
+        config.policies.front().percent = {50, 50, 30, 30, 50, 50};
+        config.policies.front().cpu_attention = cpu_attention;
+      });
+      EXPECT_EQ(other.tasks.dump(), expected.tasks.dump());
+      testing::expect_same_results(other.lines, expected.lines);
+    }
+  }
+}
+
 TEST_F(SmallEval, ScoresAreThoseOfRunsPromptLogprobs) {
   const auto scored = outputs([](job::JobConfig& config) {
     config.eval->perplexity_path = config.eval->last_word_path = "";
