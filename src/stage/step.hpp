@@ -8,8 +8,8 @@
 
 namespace stagecoach::stage {
 
-/// What a step does. Adding one: give it a resource, its buffers and its cost in schedule.cpp, and
-/// carry it out in engine.cpp.
+/// What a step does. Adding one: give it a resource, its buffers and its cost in visit_builder.cpp,
+/// and carry it out in one of *_steps.cpp, by way of engine.cpp.
 enum class StepKind {
   receive_hidden,
   load_weights,   ///< DRAM -> weight buffer

@@ -33,7 +33,7 @@ ScoredTokens first_window(std::int32_t last) {
   return window;
 }
 
-// The four cases below are those of lm-evaluation-harness's own tests of get_rolling_token_windows.
+// By hand, from the definition of lm-evaluation-harness's get_rolling_token_windows.
 TEST(RollingWindows, DisjointOnesMoveTheLastBack) {
   EXPECT_THAT(rolling_windows(count_up(34), kPrefix, 10, 10),
               ElementsAre(first_window(9), ScoredTokens{span_of(9, 19), 1},
