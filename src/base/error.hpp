@@ -51,6 +51,18 @@ class MpiError : public TransportError {
   using TransportError::TransportError;
 };
 
+/// An NCCL call returned an error.
+class NcclError : public TransportError {
+ public:
+  using TransportError::TransportError;
+};
+
+/// A CUDA or cuBLAS call returned an error.
+class CudaError : public Error {
+ public:
+  using Error::Error;
+};
+
 /// Another rank or thread of this job failed first; its own report names the cause.
 class JobAborted : public Error {
  public:

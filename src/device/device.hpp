@@ -269,6 +269,17 @@ struct ScratchShape {
   std::int64_t page_tokens = 0;
   std::int64_t vocab = 0;
   std::int64_t sparse_tokens = 0;  ///< of the longest sequence with sparse attention; 0: none
+  std::int64_t heads = 0;
+  std::int64_t kv_heads = 0;
+  std::int64_t max_rows = 0;       ///< of a GPU batch
+  std::int64_t max_sequences = 0;  ///< of a GPU batch
+  std::int64_t longest_pages = 0;  ///< of one sequence
+};
+
+/// Host memory that is pinned as long as this lives; it must not outlive the memory nor the device.
+class Pinned {
+ public:
+  virtual ~Pinned() = default;
 };
 
 /// A processor with memory of its own and about a dozen operations. Operations are enqueued on a
@@ -293,11 +304,17 @@ class Device {
   [[nodiscard]] virtual std::size_t allocated_bytes() const = 0;
   /// The most that they have held at once.
   [[nodiscard]] virtual std::size_t peak_bytes() const = 0;
-  /// Bytes that `reserve_scratch` takes, for the memory report.
+  /// Bytes that `reserve_scratch` takes, for the memory report: of the device, and of host memory
+  /// beside it.
   [[nodiscard]] virtual std::size_t scratch_bytes(const ScratchShape& shape) const = 0;
+  [[nodiscard]] virtual std::size_t host_scratch_bytes(const ScratchShape& shape) const = 0;
   /// Takes the scratch of every operation; called once, before the first operation. Throws
   /// OutOfMemory.
   virtual void reserve_scratch(const ScratchShape& shape) = 0;
+
+  /// Pins host memory: it is not paged out, and a GPU copies from and to it beside other work.
+  /// Null: the system refuses.
+  [[nodiscard]] virtual std::unique_ptr<Pinned> pin(std::span<std::byte> memory) = 0;
 
   virtual std::unique_ptr<Stream> create_stream(const std::string& name) = 0;
 

@@ -1,7 +1,8 @@
+#include "device/cuda/cuda_devices.hpp"
+
 #include <cuda_runtime_api.h>
 
 #include "base/error.hpp"
-#include "device/cuda/cuda_devices.hpp"
 
 namespace stagecoach::device {
 namespace {

@@ -1,0 +1,40 @@
+#pragma once
+
+#include <cublas_v2.h>
+
+#include <cstdint>
+#include <string>
+
+#include "device/cuda/operation.hpp"
+#include "device/device.hpp"
+
+namespace stagecoach::device::cuda {
+
+/// Most rows of a product with packed weights that reads them as they lie; with more, it is done
+/// in pieces of this.
+inline constexpr std::int64_t kPackedProductRows = 8;
+
+/// Device::linear. x is rounded to f16 (beyond its range: to the largest f16), sums are f32. f16
+/// weights go to cuBLAS, with a workspace that is part of the operation's scratch, so a product of
+/// given shapes repeats its bits; a row's bits may differ with the number of rows.
+class Products {
+ public:
+  /// Of the current device. CudaError if cuBLAS refuses.
+  Products();
+  Products(const Products&) = delete;
+  Products& operator=(const Products&) = delete;
+  Products(Products&&) = delete;
+  Products& operator=(Products&&) = delete;
+  ~Products();
+
+  void linear(Operation& operation, const LinearArgs& args);
+
+  /// "cuBLAS 13.0.2"
+  [[nodiscard]] static std::string version();
+  static OperationBytes bytes(const ScratchShape& shape);
+
+ private:
+  cublasHandle_t handle_ = nullptr;
+};
+
+}  // namespace stagecoach::device::cuda
