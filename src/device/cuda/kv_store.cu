@@ -66,7 +66,7 @@ __device__ Params group_params(float smallest, float largest, float highest) {
   smallest = __fadd_rn(smallest, 0.0f);
   largest = __fadd_rn(largest, 0.0f);
   const std::uint16_t minimum = half_bits(smallest);
-  const float exact = __fdiv_rn(__fsub_rn(largest, smallest), highest);
+  const float exact = __fdiv_rn(__fadd_rn(largest, -smallest), highest);
   const std::uint16_t scale = scale_of(half_value(minimum), exact, highest);
   if (!is_finite_half(minimum) || !is_finite_half(scale)) {
     return {kNotANumber, 0};
@@ -75,7 +75,7 @@ __device__ Params group_params(float smallest, float largest, float highest) {
 }
 
 __device__ unsigned code_of(float value, float minimum, float scale, float highest) {
-  const float code = __fdiv_rn(__fsub_rn(value, minimum), scale);
+  const float code = __fdiv_rn(__fadd_rn(value, -minimum), scale);
   const float low = code > 0 ? code : 0.0f;
   const float cut = low < highest ? low : highest;
   return __float_as_uint(__fadd_rn(cut, 12582912.0f)) & 0xffu;  // 1.5 * 2^23

@@ -25,6 +25,8 @@ constexpr int kStrips = 16;  // of bins, that are added up side by side
 constexpr int kRankBits = 64;
 constexpr int kDigitBits = 8;
 constexpr unsigned kNanKey = 0xffffffffu;
+constexpr unsigned kMinusInfinityKey = 0x007fffffu;
+constexpr unsigned kInfinityKey = 0xff800000u;
 
 __device__ unsigned key_of(float logit) {
   if (logit != logit) {
@@ -287,7 +289,7 @@ __global__ void __launch_bounds__(kSampleThreads) sample_kernel(SampleLaunch par
   const unsigned key = key_of_rank(highest);
   const float largest = logit_of(key);
   SampledRow result{0, largest, token_of(highest), largest, 0};
-  if (isfinite(largest)) {
+  if (key > kMinusInfinityKey && key < kInfinityKey) {
     const Row row{logits, params.vocab, largest, spec.temperature, unit};
     if (spec.target >= 0) {
       result.token = spec.target;
