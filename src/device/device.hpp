@@ -298,7 +298,8 @@ class Device {
   /// Whether host and device may touch each other's memory, so that nothing needs to be copied.
   [[nodiscard]] virtual bool host_addressable() const = 0;
 
-  /// Takes device memory, page-aligned. Throws OutOfMemory naming `purpose`.
+  /// Takes device memory, aligned to 256 bytes, page-aligned where the host may address it. It is
+  /// not cleared. Throws OutOfMemory naming `purpose`.
   virtual Buffer allocate(std::size_t size_bytes, const std::string& purpose) = 0;
   /// Bytes that buffers and scratch hold now.
   [[nodiscard]] virtual std::size_t allocated_bytes() const = 0;
@@ -311,6 +312,8 @@ class Device {
   /// Takes the scratch of every operation; called once, before the first operation. Throws
   /// OutOfMemory.
   virtual void reserve_scratch(const ScratchShape& shape) = 0;
+  /// What people had better know of how it runs, once scratch is reserved: a line each.
+  [[nodiscard]] virtual std::vector<std::string> notes() const { return {}; }
 
   /// Pins host memory: it is not paged out, and a GPU copies from and to it beside other work.
   /// Null: the system refuses.

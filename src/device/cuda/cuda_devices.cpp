@@ -2,21 +2,37 @@
 
 #include <cuda_runtime_api.h>
 
+#include <array>
+
 #include "base/error.hpp"
+#include "device/cuda/check.hpp"
 
 namespace stagecoach::device {
 namespace {
 
-void check_cuda(cudaError_t status, const char* call) {
-  if (status != cudaSuccess) {
-    throw Error(fmt::format("{} failed: {} (CUDA error {})", call, cudaGetErrorString(status),
-                            static_cast<int>(status)));
-  }
-}
+using cuda::check_cuda;
+
+constexpr const char* kCount = "count the GPUs (cudaGetDeviceCount)";
 
 // A machine without a GPU or with a driver that is too old is a normal one, not a failure.
 bool means_no_device(cudaError_t status) {
   return status == cudaErrorInsufficientDriver || status == cudaErrorNoDevice;
+}
+
+CudaDeviceInfo describe(int index) {
+  cudaDeviceProp properties{};
+  check_cuda(cudaGetDeviceProperties(&properties, index),
+             "describe a GPU (cudaGetDeviceProperties)");
+  std::array<char, 32> pci_bus_id{};
+  check_cuda(
+      cudaDeviceGetPCIBusId(pci_bus_id.data(), static_cast<int>(pci_bus_id.size()) - 1, index),
+      "tell a GPU's place (cudaDeviceGetPCIBusId)");
+  return {.index = index,
+          .name = properties.name,
+          .memory_bytes = properties.totalGlobalMem,
+          .compute_major = properties.major,
+          .compute_minor = properties.minor,
+          .pci_bus_id = pci_bus_id.data()};
 }
 
 }  // namespace
@@ -27,7 +43,7 @@ int cuda_device_count() {
   if (means_no_device(status)) {
     return 0;
   }
-  check_cuda(status, "cudaGetDeviceCount");
+  check_cuda(status, kCount);
   return count;
 }
 
@@ -35,12 +51,17 @@ std::vector<CudaDeviceInfo> cuda_devices() {
   std::vector<CudaDeviceInfo> devices;
   const int count = cuda_device_count();
   for (int index = 0; index < count; ++index) {
-    cudaDeviceProp properties{};
-    check_cuda(cudaGetDeviceProperties(&properties, index), "cudaGetDeviceProperties");
-    devices.push_back(
-        {index, properties.name, properties.totalGlobalMem, properties.major, properties.minor});
+    devices.push_back(describe(index));
   }
   return devices;
+}
+
+std::size_t cuda_free_memory(int index) {
+  cuda::use_device(index);
+  std::size_t free_bytes = 0;
+  std::size_t total_bytes = 0;
+  check_cuda(cudaMemGetInfo(&free_bytes, &total_bytes), "tell its free memory (cudaMemGetInfo)");
+  return free_bytes;
 }
 
 std::string cuda_status() {
@@ -50,9 +71,12 @@ std::string cuda_status() {
     return fmt::format("no usable GPU: {}; see whether nvidia-smi finds one",
                        cudaGetErrorString(status));
   }
-  check_cuda(status, "cudaGetDeviceCount");
+  check_cuda(status, kCount);
+  if (count == 0) {
+    return "no usable GPU: CUDA sees none (is CUDA_VISIBLE_DEVICES empty?)";
+  }
   int runtime = 0;
-  check_cuda(cudaRuntimeGetVersion(&runtime), "cudaRuntimeGetVersion");
+  check_cuda(cudaRuntimeGetVersion(&runtime), "tell its version (cudaRuntimeGetVersion)");
   return fmt::format("CUDA {}.{}, {} GPU{}", runtime / 1000, runtime % 1000 / 10, count,
                      count == 1 ? "" : "s");
 }
