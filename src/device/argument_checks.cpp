@@ -121,4 +121,16 @@ void check_sample(const SampleArgs& args) {
   }
 }
 
+void check_logits(std::int32_t row, bool has_nan, float largest) {
+  if (has_nan || !std::isfinite(largest)) {
+    throw Error(fmt::format(
+        "logits of row {} are not finite ({}): the model's weights or its f16 range are broken; "
+        "check the checkpoint with 'stagecoach info --verify'",
+        row,
+        has_nan       ? "NaN"
+        : largest > 0 ? "infinity"
+                      : "all -infinity"));
+  }
+}
+
 }  // namespace stagecoach::device

@@ -18,5 +18,8 @@ void check_gather(const AttentionArgs& args);
 /// Every page that a row sees is here, or its partial result is; not so where a row has to select.
 void check_reach(const AttentionArgs& args);
 void check_sample(const SampleArgs& args);
+/// Of a row that is sampled from. Throws Error naming the row when its logits hold a NaN or
+/// infinity, or no number: whatever were chosen then would be silently wrong.
+void check_logits(std::int32_t row, bool has_nan, float largest);
 
 }  // namespace stagecoach::device

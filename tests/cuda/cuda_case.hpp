@@ -42,6 +42,7 @@ class CudaCase {
   [[nodiscard]] device::Device* operator->() const { return device_.get(); }
   [[nodiscard]] device::Stream& stream() const { return *stream_; }
   [[nodiscard]] const AbortSignal& abort() const { return abort_; }
+  [[nodiscard]] AbortSignal& abort() { return abort_; }
 
   /// Device memory with these items; it lives as long as the case.
   template <typename T>

@@ -170,7 +170,7 @@ __device__ void store_sum(const ProductParams& params, int row, std::int64_t out
 /// units in order, then the lanes are folded: the sums' order does not depend on anything else.
 /// Shared: kRows * 4 KiB.
 template <bool kInt4, bool kAligned, int kRows>
-__global__ void __launch_bounds__(kProductThreads) product_kernel(ProductParams params) {
+__global__ void __launch_bounds__(kProductThreads, 2) product_kernel(ProductParams params) {
   float* const piece = dynamic_shared<float>();
   const int lane = static_cast<int>(threadIdx.x) % kWarpThreads;
   const std::int64_t first_output = static_cast<std::int64_t>(blockIdx.x) * kBlockOutputs +

@@ -5,7 +5,7 @@
 #include <numeric>
 #include <span>
 
-#include "base/error.hpp"
+#include "device/argument_checks.hpp"
 
 namespace stagecoach::device {
 namespace {
@@ -131,24 +131,12 @@ void add_logprobs(const Row& row, const SampleSpec& spec, Ranking& ranking,
   }
 }
 
-void check_logits(const Row& row, std::int32_t index) {
-  if (row.summary.has_nan || !std::isfinite(row.summary.max)) {
-    throw Error(fmt::format(
-        "logits of row {} are not finite ({}): the model's weights or its f16 range are broken; "
-        "check the checkpoint with 'stagecoach info --verify'",
-        index,
-        row.summary.has_nan   ? "NaN"
-        : row.summary.max > 0 ? "infinity"
-                              : "all -infinity"));
-  }
-}
-
 SampleResult sample_row(const SampleArgs& args, const SampleSpec& spec,
                         const SampleKernels& kernels, std::int32_t* ids) {
   const float* logits = args.logits + spec.row * args.vocab;
   const Row row{logits, static_cast<std::size_t>(args.vocab),
                 kernels.summarize(logits, args.vocab)};
-  check_logits(row, spec.row);
+  check_logits(spec.row, row.summary.has_nan, row.summary.max);
   SampleResult result;
   const bool drawn = spec.target < 0 && spec.temperature > 0;
   if (spec.target >= 0) {

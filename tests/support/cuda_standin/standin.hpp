@@ -31,6 +31,10 @@ void reset(const Settings& settings);
 std::int64_t calls();
 std::string failed_call();
 
+/// Why a kernel failed (empty: none did). Calls then give cudaErrorLaunchFailure until the next
+/// reset.
+std::string failure();
+
 /// Fresh and freed memory is filled with this, f16 and f32 NaN.
 inline constexpr std::uint8_t kPoison = 0xff;
 

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "base/error.hpp"
+
 namespace stagecoach::test {
 namespace {
 
@@ -11,6 +13,7 @@ TEST(CudaDevices, ListAgreesWithCountAndStatus) {
   ASSERT_EQ(static_cast<int>(devices.size()), device::cuda_device_count());
   EXPECT_EQ(status.find('\n'), std::string::npos);
   if (devices.empty()) {
+    EXPECT_THROW(static_cast<void>(device::cuda_free_memory(0)), Error);
     EXPECT_TRUE(status.find("built without CUDA") == 0 || status.find("no usable GPU") == 0)
         << status;
   } else {
@@ -19,6 +22,8 @@ TEST(CudaDevices, ListAgreesWithCountAndStatus) {
       EXPECT_FALSE(device.name.empty());
       EXPECT_GT(device.memory_bytes, 0u);
       EXPECT_GE(device.compute_major, 7);
+      EXPECT_FALSE(device.pci_bus_id.empty());
+      EXPECT_LE(device::cuda_free_memory(device.index), device.memory_bytes);
     }
   }
 }
