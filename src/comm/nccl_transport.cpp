@@ -173,10 +173,9 @@ class NcclTransport final : public Transport {
   }
 
   std::unique_ptr<NcclEdge> connect(int peer, const ncclUniqueId& id, int place) {
-    const auto direction = place == 0 ? Patience::Direction::send : Patience::Direction::receive;
-    const std::string what = "NCCL's connection";
-    Patience patience(*this, std::min(options_.transport.timeout, kLongestStart), abort_, direction,
-                      peer, what);
+    const std::string what = "the NCCL connection";
+    Patience patience(*this, std::min(options_.transport.timeout, kLongestStart), abort_,
+                      Patience::Direction::receive, peer, what);
     return std::make_unique<NcclEdge>(options_.device, id,
                                       NcclEdge::Place{peer == rank() ? 1 : 2, place}, patience,
                                       fmt::format("connect {} with {}", describe(rank()),
