@@ -119,9 +119,9 @@ void measure_copies(Workbench& bench) {
   for (const bool pinned : {true, false}) {
     const DeviceCopies copies(bench, in, out, pinned);
     const auto compare = [&](const char* name, bool to_device, bool to_host) {
-      bench.compare("copies", fmt::format("{}, {}", name, pinned ? "pinned" : "not pinned"), "GB/s",
-                    copies.work(to_device, to_host), "CUDA's own", raw.work(to_device, to_host),
-                    pinned ? kAim : 0);
+      bench.compare("copies", fmt::format("{} ({})", name, pinned ? "pinned" : "not pinned"),
+                    "GB/s", copies.work(to_device, to_host), "CUDA's own",
+                    raw.work(to_device, to_host), pinned ? kAim : 0);
     };
     compare("to the device", true, false);
     compare("to the host", false, true);

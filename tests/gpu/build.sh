@@ -53,11 +53,13 @@ flags=(-std=c++20 -O2 -g1 -Isrc -Itests -Ibench
 foreign=("-isystem" "$googletest/googletest/include" "-isystem" "$googletest/googlemock/include")
 [[ ! -d $third_party/include ]] || foreign+=("-isystem" "$third_party/include")
 
+read -ra compiler <<<"${CXX:-g++}"
+
 # finds HEADER LIBRARY-OPTIONS: whether something small with both links.
 finds() {
   echo "#include <$1>
 int main() {}" >"$folder/objects/try.cpp"
-  "${CXX:-g++}" "${flags[@]}" "${foreign[@]}" "$folder/objects/try.cpp" -o "$folder/objects/try" \
+  "${compiler[@]}" "${flags[@]}" "${foreign[@]}" "$folder/objects/try.cpp" -o "$folder/objects/try" \
     "${@:2}" 2>/dev/null
 }
 
@@ -72,9 +74,6 @@ fi
 links=(-lpthread -ldl -lrt)
 if [[ -n $standin ]]; then
   foreign+=(-Itests/support/cuda_standin/include)
-  if finds boost/context/fiber_fcontext.hpp -lboost_context; then
-    links+=(-lboost_context)
-  fi
 else
   command -v nvcc >/dev/null || { echo "build.sh: no nvcc in PATH or /usr/local/cuda" >&2; exit 2; }
   release=$(nvcc --version | sed -n 's/.*release \([0-9]*\)\..*/\1/p')
@@ -129,23 +128,32 @@ library_count=${#sources[@]}
 
 add gtest "$googletest/googletest/src/gtest-all.cc" "$googletest/googlemock/src/gmock-all.cc" \
   "$googletest/googlemock/src/gmock_main.cc"
+# includes PATTERN SOURCE: whether it, or a header of tests/cuda that it includes, has such an include.
+includes() {
+  local headers
+  mapfile -t headers < <(sed -n 's/^#include "\(cuda\/.*\)"$/tests\/\1/p' "$2")
+  grep -qE "^#include [\"<]($1)" "$2" "${headers[@]}"
+}
+larger='comm/|stage/|job/|offload/|model/|mpi|support/transport_conformance|cuda/device_memory_transport'
 tests=()
-for source in tests/cuda/*_test.cpp; do
-  [[ -e $source ]] || continue
-  name=$(basename -- "$source" .cpp)
-  if grep -qE '"support/transport_conformance|"support/mpi_|"comm/|"stage/|"job/' "$source"; then
-    echo "$name: needs more of the program than the device" >>"$folder/left-out"
-  elif [[ -z $standin ]] && grep -qE 'cuda_standin/|standin\.hpp' "$source"; then
-    echo "$name: is about the stand-in for CUDA" >>"$folder/left-out"
-  elif [[ -z $host ]] && grep -q 'device/host/host_device.hpp' "$source"; then
-    echo "$name: compares with the host device, which needs Highway" >>"$folder/left-out"
-  else
-    tests+=("$source")
-  fi
-done
 helpers=()
 for source in tests/cuda/*.cpp; do
-  [[ ! -e $source || $source == *_test.cpp ]] || helpers+=("$source")
+  [[ -e $source ]] || continue
+  name=$(basename -- "$source" .cpp)
+  if includes "$larger" "$source"; then
+    why="needs more of the program than the device"
+  elif [[ -z $standin ]] && includes 'support/cuda_standin' "$source"; then
+    why="is about the stand-in for CUDA"
+  elif [[ -z $host ]] && includes 'device/host/host_device' "$source"; then
+    why="compares with the host device, which needs Highway"
+  elif [[ $name == *_test ]]; then
+    tests+=("$source")
+    continue
+  else
+    helpers+=("$source")
+    continue
+  fi
+  [[ $name != *_test ]] || echo "$name: $why" >>"$folder/left-out"
 done
 [[ ${#tests[@]} -gt 0 ]] || { echo "build.sh: no test in tests/cuda can be built" >&2; exit 1; }
 add cpp "${tests[@]}" "${helpers[@]}" bench/gpu/*.cpp
@@ -157,16 +165,18 @@ compile() {
   local IFS=$'\x1f'
   # shellcheck disable=SC2206
   local -a common=($common_flags) outside=($foreign_flags) cuda_codes=($code_flags)
+  # shellcheck disable=SC2206
+  local -a compiler=($compiler_words)
   unset IFS
   case $kind in
-    cpp) command=("${CXX:-g++}" "${common[@]}" -Wall -Wextra -ffp-contract=off) ;;
+    cpp) command=("${compiler[@]}" "${common[@]}" -Wall -Wextra -ffp-contract=off) ;;
     host)
-      command=("${CXX:-g++}" "${common[@]}" -ffp-contract=off
+      command=("${compiler[@]}" "${common[@]}" -ffp-contract=off
         "-DHWY_DISABLED_TARGETS=(HWY_SSSE3|HWY_SSE4|HWY_AVX3_DL)"
         '-DSTAGECOACH_HIGHWAY_VERSION="of the bundle"')
       ;;
-    cu_on_cpu) command=("${CXX:-g++}" "${common[@]}" -ffp-contract=off -x c++) ;;
-    gtest) command=("${CXX:-g++}" "${common[@]}" "-I$googletest_folder/googletest" \
+    cu_on_cpu) command=("${compiler[@]}" "${common[@]}" -ffp-contract=off -x c++) ;;
+    gtest) command=("${compiler[@]}" "${common[@]}" "-I$googletest_folder/googletest" \
       "-I$googletest_folder/googlemock") ;;
     cu)
       nvcc -std=c++20 "${cuda_codes[@]}" -O2 -Isrc -DFMT_USE_CONSTEXPR=1 -DFMT_HEADER_ONLY \
@@ -180,8 +190,8 @@ export -f compile
 join() { local IFS=$'\x1f'; echo "$*"; }
 objects=$folder/objects googletest_folder=$googletest
 common_flags=$(join "${flags[@]}") foreign_flags=$(join "${foreign[@]}")
-code_flags=$(join "${codes[@]:-}")
-export objects googletest_folder common_flags foreign_flags code_flags
+code_flags=$(join "${codes[@]:-}") compiler_words=$(join "${compiler[@]}")
+export compiler_words objects googletest_folder common_flags foreign_flags code_flags
 printf '%s\0' "${sources[@]}" |
   xargs -0 -n 3 -P "$(nproc)" bash -c 'set -euo pipefail; compile "$@"' compile
 
@@ -197,12 +207,12 @@ for source in "$googletest/googletest/src/gtest-all.cc" "$googletest/googlemock/
   test_objects+=("$(object_of "$source")")
 done
 for source in "${tests[@]}"; do
-  "${CXX:-g++}" "$(object_of "$source")" "${test_objects[@]}" "${library[@]}" \
+  "${compiler[@]}" "$(object_of "$source")" "${test_objects[@]}" "${library[@]}" \
     -o "$folder/bin/$(basename -- "$source" .cpp)" "${links[@]}"
 done
 bench_objects=()
 for source in bench/gpu/*.cpp; do
   bench_objects+=("$(object_of "$source")")
 done
-"${CXX:-g++}" "${bench_objects[@]}" "${library[@]}" -o "$folder/bin/gpu_bench" "${links[@]}"
+"${compiler[@]}" "${bench_objects[@]}" "${library[@]}" -o "$folder/bin/gpu_bench" "${links[@]}"
 echo "build.sh: ${#tests[@]} test programs and gpu_bench in $folder/bin"

@@ -55,6 +55,7 @@ pack_program() {
   mkdir -p "$folder/bin" "$folder/lib"
   cp "$root/build/cuda-portable/src/stagecoach" "$folder/bin/"
   strip "$folder/bin/stagecoach"
+  cp "$root/tests/gpu/with_libraries.sh" "$folder/stagecoach"
   ldd "$folder/bin/stagecoach" | while read -r library _ path _; do
     case $library in
       linux-vdso.* | /*ld-linux* | libc.so.* | libm.so.* | libdl.so.* | librt.so.* | \
@@ -171,25 +172,19 @@ for test in "${tests[@]}"; do
 done
 check "gpu_bench --small" "$build/bin/gpu_bench" --small --device-mem 256MiB --repeats 1 --seconds 0
 
-# Whole jobs: the program of the bundle finds its libraries beside itself, and cuBLAS by nvcc.
+# Whole jobs.
 if [[ -z $program ]]; then
-  for candidate in "$root/program/bin/stagecoach" "$root/build/cuda/src/stagecoach"; do
+  for candidate in "$root/program/stagecoach" "$root/build/cuda/src/stagecoach"; do
     if [[ -x $candidate ]]; then
       program=$candidate
       break
     fi
   done
 fi
-run_program() {
-  local cuda=
-  cuda=$(dirname -- "$(dirname -- "$(readlink -f -- "$(command -v nvcc || echo /usr/bin/nvcc)")")")
-  LD_LIBRARY_PATH=$program_libraries:$cuda/lib64:$cuda/lib:${LD_LIBRARY_PATH:-} \
-    "$program" "$@"
-}
 # job NAME DEVICE OPTIONS...: greedy tokens of the example prompts, in order.
 job() {
   local output=$jobs/$1-$2.jsonl
-  run_program run --model "$model" --prompts "$root/examples/prompts.jsonl" --output "$output" \
+  "$program" run --model "$model" --prompts "$root/examples/prompts.jsonl" --output "$output" \
     --overwrite --ordered --device "$2" --offload-dir "$jobs" "${@:3}"
 }
 # same_tokens NAME OPTIONS...: on the GPU and on the host.
@@ -205,9 +200,9 @@ same_tokens() {
   echo "result: $((total - differ)) of $total requests have the host's tokens"
   cmp "$host" "$gpu"
 }
-export -f run_program job same_tokens
-jobs=$build/jobs model=$build/jobs/tiny-opt.h5 program_libraries=$(dirname -- "${program:-/}")/../lib
-export root jobs model program program_libraries
+export -f job same_tokens
+jobs=$build/jobs model=$build/jobs/tiny-opt.h5
+export root jobs model program
 mkdir -p "$jobs"
 
 # check_jobs NAME OPTIONS...
@@ -216,11 +211,11 @@ check_jobs() {
 }
 if [[ -z $program ]]; then
   skip "jobs: all" "no stagecoach program in the bundle, nor in build/cuda"
-elif ! run_program --version >"$logs/version.log" 2>&1; then
+elif ! "$program" --version >"$logs/version.log" 2>&1; then
   skip "jobs: all" "$program does not start here: $(tail -n 1 "$logs/version.log")"
 else
-  check "jobs: the example model" bash -c 'set -euo pipefail; run_program "$@"' run_program convert \
-    --from "$root/examples/tiny-opt" --to "$model" --overwrite
+  check "jobs: the example model" "$program" convert --from "$root/examples/tiny-opt" \
+    --to "$model" --overwrite
   few=(--gpu-batch-size 4 --num-gpu-batches 2)
   check_jobs "one stage"
   for stages in 2 3 4; do
