@@ -47,7 +47,7 @@ job=("$program" run --dummy 1 --spec "$spec" --prompts "$work/prompts.jsonl" --l
 # with_error NUMBER: what every program must do whose CUDA runtime gives this error.
 with_error() {
   ends 0 "$program" --version
-  ends 0 "$program" info --spec "$spec"
+  ends 0 "$program" info --devices
   says out 'no usable GPU'
   for device in cuda cuda:0; do
     ends 2 "${job[@]}" --output "$work/none.jsonl" --device "$device"
