@@ -15,7 +15,7 @@ bool built_with_nccl();
 std::string nccl_status();
 
 struct NcclOptions {
-  TransportOptions transport;
+  TransportOptions transport{};
   int device = 0;          ///< of cuda_devices(); no two ranks of a machine may share a GPU
   bool to_itself = false;  ///< hidden states that a rank sends to itself go over NCCL too
 };
