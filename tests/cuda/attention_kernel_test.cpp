@@ -16,8 +16,8 @@ constexpr double kTolerance = 4e-6;
 // Few rows a sequence: the first token, the first and the last of a page, several runs of pages, a
 // sequence that brings nothing.
 std::vector<BatchPiece> few_rows(const AttentionModel& model) {
-  return {{0, 1}, {2 * model.page_tokens, 1},     {60, 0}, {3 * model.page_tokens - 1, 1},
-          {39, 2}, {0, std::int64_t{7}}, {600, 1}};
+  return {{0, 1},  {2 * model.page_tokens, 1}, {60, 0}, {3 * model.page_tokens - 1, 1},
+          {39, 2}, {0, std::int64_t{7}},       {600, 1}};
 }
 
 TEST(CudaAttention, RowsAgreeWithScalarReference) {
@@ -45,8 +45,8 @@ TEST(CudaAttention, PagesAndPartialResultsMerge) {
         sequence.partials.resize(sequence.pages.size());
         for (std::size_t p = 0; p < sequence.pages.size(); ++p) {
           if (random() % 2 == 0) {
-            const auto part = reference_attention_partial(host, host.sequences[s],
-                                                          static_cast<std::int64_t>(p));
+            const auto part =
+                reference_attention_partial(host, host.sequences[s], static_cast<std::int64_t>(p));
             sequence.pages[p] = nullptr;
             sequence.partials[p] = gpu.put(std::vector<float>(part.begin(), part.end()));
           }
@@ -64,8 +64,8 @@ TEST(CudaAttention, PartialResultsAgreeWithScalarReference) {
     const auto host = scene.args();
     auto args = gpu.copy_args(model, scene.tokens(), host);
     for (auto& sequence : args.sequences) {
-      const auto size = static_cast<std::size_t>(device::attention_partial_floats(
-          sequence.num_rows, model.heads, model.head_dim));
+      const auto size = static_cast<std::size_t>(
+          device::attention_partial_floats(sequence.num_rows, model.heads, model.head_dim));
       for (std::size_t p = 0; p < sequence.pages.size(); ++p) {
         sequence.partials.push_back(p % 3 == 2 ? nullptr : gpu.take<float>(size));
         sequence.pages[p] = p % 3 == 1 ? nullptr : sequence.pages[p];
@@ -77,8 +77,8 @@ TEST(CudaAttention, PartialResultsAgreeWithScalarReference) {
         if (args.sequences[s].partials[p] == nullptr) {
           continue;
         }
-        auto expected = reference_attention_partial(host, host.sequences[s],
-                                                    static_cast<std::int64_t>(p));
+        auto expected =
+            reference_attention_partial(host, host.sequences[s], static_cast<std::int64_t>(p));
         const auto part = gpu.get(args.sequences[s].partials[p], expected.size());
         for (std::size_t i = 0; i < expected.size(); ++i) {
           if (p % 3 == 1 || std::isnan(expected[i])) {
@@ -101,8 +101,8 @@ TEST(CudaAttention, TakesItsOwnPartialResults) {
     const auto host = scene.args();
     auto args = gpu.copy_args(model, scene.tokens(), host);
     for (auto& sequence : args.sequences) {
-      const auto size = static_cast<std::size_t>(device::attention_partial_floats(
-          sequence.num_rows, model.heads, model.head_dim));
+      const auto size = static_cast<std::size_t>(
+          device::attention_partial_floats(sequence.num_rows, model.heads, model.head_dim));
       for (std::size_t p = 0; p < sequence.pages.size(); ++p) {
         sequence.partials.push_back(p % 2 == 0 ? nullptr : gpu.take<float>(size));
       }

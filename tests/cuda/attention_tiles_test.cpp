@@ -82,7 +82,7 @@ TEST(CudaAttentionTiles, NumbersBeyondHalfPrecisionAreCut) {
   const auto fill = [&](float large) {
     for (std::int64_t row = 0; row < 25; ++row) {
       float* const from = data.data() + row * scene.tokens().stride;
-      from[3] = row % 2 == 0 ? large : -large;                   // query
+      from[3] = row % 2 == 0 ? large : -large;  // query
       from[scene.tokens().key_at + 3] = 0.5f;
       from[scene.tokens().value_at + 5] = row == 4 ? large : 1.0f;
     }

@@ -42,7 +42,7 @@ std::vector<float> awkward_floats(std::int64_t count, unsigned seed) {
       }
     }
     if (random() % 30 == 0) {
-      values[i] = random() % 3 == 0 ? std::bit_cast<float>(0x7f812345u)
+      values[i] = random() % 3 == 0   ? std::bit_cast<float>(0x7f812345u)
                   : random() % 2 == 0 ? -kNan
                                       : -kInfinity;
     }

@@ -177,7 +177,7 @@ TEST(CudaSample, RandomSpecsAgreeWithReferenceAndHost) {
          {std::pair{Kind::normal, "normal"}, std::pair{Kind::ties, "ties"},
           std::pair{Kind::equal, "equal"}, std::pair{Kind::extremes, "extremes"}}) {
       constexpr std::int64_t kRows = 6;
-      const auto logits = logits_of(kind, kRows * vocab, generator());
+      const auto logits = logits_of(kind, kRows * vocab, static_cast<unsigned>(generator()));
       std::vector<SampleSpec> specs;
       for (int i = 0; i < count; ++i) {
         specs.push_back(random_spec(generator, vocab, kRows));
@@ -192,7 +192,7 @@ TEST(CudaSample, WholeVocabulary) {
   std::mt19937 generator(12);
   constexpr std::int64_t kVocab = 50272;
   for (const auto kind : {Kind::normal, Kind::ties}) {
-    const auto logits = logits_of(kind, 3 * kVocab, generator());
+    const auto logits = logits_of(kind, 3 * kVocab, static_cast<unsigned>(generator()));
     std::vector<SampleSpec> specs;
     for (int i = 0; i < 24; ++i) {
       specs.push_back(random_spec(generator, kVocab, 3));

@@ -12,7 +12,7 @@ namespace {
 
 bool means_refused(cudaError_t status) {
   return status == cudaErrorMemoryAllocation || status == cudaErrorNotSupported ||
-         status == cudaErrorNotPermitted || status == cudaErrorOperatingSystem;
+         status == cudaErrorOperatingSystem;
 }
 
 class RegisteredMemory final : public Pinned {
