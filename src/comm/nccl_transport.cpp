@@ -174,12 +174,12 @@ class NcclTransport final : public Transport {
 
   std::unique_ptr<NcclEdge> connect(int peer, const ncclUniqueId& id, int place) {
     const std::string what = "the NCCL connection";
-    Patience patience(*this, std::min(options_.transport.timeout, kLongestStart), abort_,
-                      Patience::Direction::receive, peer, what);
-    return std::make_unique<NcclEdge>(options_.device, id,
-                                      NcclEdge::Place{peer == rank() ? 1 : 2, place}, patience,
-                                      fmt::format("connect {} with {}", describe(rank()),
-                                                  peer == rank() ? "itself" : describe(peer)));
+    const Patience patience(*this, std::min(options_.transport.timeout, kLongestStart), abort_,
+                            Patience::Direction::receive, peer, what);
+    return std::make_unique<NcclEdge>(
+        options_.device, id, NcclEdge::Place{peer == rank() ? 1 : 2, place}, abort_, patience,
+        fmt::format("connect {} with {}", describe(rank()),
+                    peer == rank() ? "itself" : describe(peer)));
   }
 
   [[nodiscard]] Patience patience_for(Patience::Direction direction, int peer,

@@ -22,9 +22,10 @@ inline constexpr float kInfinity = std::numeric_limits<float>::infinity();
 /// Memory of a GPU, full of NaN at first.
 class GpuMemory {
  public:
-  explicit GpuMemory(std::size_t size_bytes) : size_bytes_(std::max<std::size_t>(size_bytes, 1)) {
+  GpuMemory(cudaStream_t stream, std::size_t size_bytes)
+      : size_bytes_(std::max<std::size_t>(size_bytes, 1)) {
     device::cuda::check_cuda(cudaMalloc(&data_, size_bytes_), "take memory");
-    device::cuda::check_cuda(cudaMemset(data_, 0xff, size_bytes_), "fill memory");
+    device::cuda::check_cuda(cudaMemsetAsync(data_, 0xff, size_bytes_, stream), "fill memory");
   }
   GpuMemory(const GpuMemory&) = delete;
   GpuMemory& operator=(const GpuMemory&) = delete;
@@ -41,7 +42,10 @@ class GpuMemory {
 class CaseOperation final : public device::cuda::Operation {
  public:
   CaseOperation(cudaStream_t stream, const device::cuda::OperationBytes& bytes)
-      : stream_(stream), bytes_(bytes), scratch_(bytes.scratch + kBehind), upload_(bytes.upload) {}
+      : stream_(stream),
+        bytes_(bytes),
+        scratch_(stream, bytes.scratch + kBehind),
+        upload_(stream, bytes.upload) {}
 
   [[nodiscard]] cudaStream_t stream() const override { return stream_; }
   [[nodiscard]] std::byte* scratch() const override { return scratch_.data(); }
@@ -95,7 +99,7 @@ class AttentionCase {
 
   template <typename T>
   T* take(std::size_t count) {
-    memory_.push_back(std::make_unique<GpuMemory>(count * sizeof(T)));
+    memory_.push_back(std::make_unique<GpuMemory>(stream_, count * sizeof(T)));
     return reinterpret_cast<T*>(memory_.back()->data());
   }
   template <typename T>

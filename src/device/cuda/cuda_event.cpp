@@ -30,7 +30,9 @@ cudaEvent_t EventPool::take() {
     free_.pop_back();
     return event;
   }
-  free_.reserve(std::max(made_ + 1, 2 * free_.capacity()));
+  if (made_ == free_.capacity()) {
+    free_.reserve(2 * made_ + 16);
+  }
   cudaEvent_t event = nullptr;
   check_cuda(cudaEventCreateWithFlags(&event, cudaEventDisableTiming),
              "make an event (cudaEventCreateWithFlags)");

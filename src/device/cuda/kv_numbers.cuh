@@ -42,9 +42,8 @@ __device__ inline void read_floats(const float* from, int count, float (&out)[kU
 }
 
 __device__ inline void widen_pair(unsigned pair, float& first, float& second) {
-  const float2 numbers = __half22float2(*reinterpret_cast<const __half2*>(&pair));
-  first = numbers.x;
-  second = numbers.y;
+  first = __half2float(__ushort_as_half(static_cast<unsigned short>(pair & 0xffffu)));
+  second = __half2float(__ushort_as_half(static_cast<unsigned short>(pair >> 16)));
 }
 
 __device__ inline void read_halves(const __half* from, int count, float (&out)[kUnit]) {

@@ -31,7 +31,7 @@ __device__ std::uint16_t half_bits(float value) {
 }
 
 __device__ float half_value(std::uint16_t bits) {
-  return __half2float(*reinterpret_cast<const __half*>(&bits));
+  return __half2float(__ushort_as_half(bits));
 }
 
 __device__ bool is_finite_half(std::uint16_t bits) { return (bits & 0x7c00u) != 0x7c00u; }
