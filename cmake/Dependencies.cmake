@@ -22,6 +22,9 @@ if(STAGECOACH_WITH_CUDA)
   enable_language(CUDA)
   find_package(CUDAToolkit 13 REQUIRED)
 endif()
+if(STAGECOACH_WITH_NCCL)
+  find_package(NCCL 2.14 REQUIRED)  # the first with communicators that do not block
+endif()
 if(STAGECOACH_BUILD_BENCH)
   # Only the benchmarks' yardstick. Debian's dnnl-config asks for OpenCL's development files, which
   # nothing here needs.

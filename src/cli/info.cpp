@@ -7,6 +7,8 @@
 #include "cli/ini_file.hpp"
 #include "cli/options.hpp"
 #include "cli/progress_bar.hpp"
+#include "comm/nccl_transport.hpp"
+#include "device/cuda/cuda_devices.hpp"
 #include "model/spec.hpp"
 #include "model/weight_store.hpp"
 
@@ -15,7 +17,8 @@ namespace {
 
 constexpr const char* kUsage =
     "usage: stagecoach info --model FILE [--verify] [--batch N --prompt-len P --gen-len G]\n"
-    "       stagecoach info --spec INI [--batch N --prompt-len P --gen-len G]\n\n"
+    "       stagecoach info --spec INI [--batch N --prompt-len P --gen-len G]\n"
+    "       stagecoach info --devices\n\n"
     "Prints a model's shapes and sizes and the memory that a batch takes. --verify reads every "
     "weight\n"
     "and compares its checksum.";
@@ -28,6 +31,8 @@ po::options_description describe() {
   add("model", po::value<std::string>()->value_name("FILE"), "weight store");
   add("spec", po::value<std::string>()->value_name("INI"),
       "model description, as configs/models/opt-125m.ini");
+  add("devices", po::bool_switch(),
+      "the GPUs of this machine, and whether this build can use them");
   add("verify", po::bool_switch(), "read all weights and compare their checksums");
   add("batch", po::value<std::int64_t>()->value_name("N"), "sequences that are in memory together");
   add("prompt-len", po::value<std::int64_t>()->value_name("P"), "tokens of each prompt");
@@ -143,6 +148,15 @@ void print_store(const model::StoreIndex& index) {
   print_line("digest", fmt::format("{:016x}", index.digest()));
 }
 
+void print_devices() {
+  print_line("CUDA", device::cuda_status());
+  print_line("NCCL", comm::nccl_status());
+  for (const auto& gpu : device::cuda_devices()) {
+    fmt::print("  cuda:{:<15} {}, sm_{}{}, {}, {}\n", gpu.index, gpu.name, gpu.compute_major,
+               gpu.compute_minor, format_bytes(gpu.memory_bytes), gpu.pci_bus_id);
+  }
+}
+
 void verify(const model::StoreIndex& index) {
   std::vector<std::string> differing;
   {
@@ -165,6 +179,10 @@ void verify(const model::StoreIndex& index) {
 int info_command(const std::vector<std::string>& arguments) {
   const auto options = parse_options("info", kUsage, describe(), arguments);
   if (!options) {
+    return 0;
+  }
+  if (options->flag("devices")) {
+    print_devices();
     return 0;
   }
   options->exclude("model", "spec");

@@ -26,7 +26,9 @@ po::typed_value<T>* with_default(T value) {
 po::options_description stage_options() {
   po::options_description group("Stages");
   group.add_options()("transport", with_default<Text>("auto"),
-                      "mpi, loopback (stages are threads), or auto")(
+                      "mpi, nccl (MPI, with hidden states over NCCL), loopback (stages are "
+                      "threads), or auto")("device", with_default<Text>("auto"),
+                                           "host, cuda, cuda:N or auto: a GPU where there is one")(
       "stages", po::value<Integer>(), "with loopback: number of stages (1)")(
       "layers-per-stage", po::value<Text>(), "like 3,3,2; default: as even as can be")(
       "threads", with_default<Integer>(0), "a stage; 0 shares out this machine's CPUs")(
@@ -84,10 +86,12 @@ void read_batch(const Options& options, job::JobConfig& config) {
 
 void read_transport(const Options& options, int launched_ranks, job::JobConfig& config) {
   using Kind = job::TransportKind;
-  const auto automatic = launched_ranks > 1 ? Kind::mpi : Kind::loopback;
-  config.transport =
-      one_of<Kind>(options, "transport",
-                   {{"auto", automatic}, {"mpi", Kind::mpi}, {"loopback", Kind::loopback}});
+  const auto automatic = launched_ranks > 1 ? Kind::automatic : Kind::loopback;
+  config.transport = one_of<Kind>(options, "transport",
+                                  {{"auto", automatic},
+                                   {"mpi", Kind::mpi},
+                                   {"nccl", Kind::nccl},
+                                   {"loopback", Kind::loopback}});
   if (options.has("stages")) {
     config.stages = static_cast<int>(options.integer("stages", 1, 4096));
   }
@@ -96,12 +100,13 @@ void read_transport(const Options& options, int launched_ranks, job::JobConfig& 
         "--transport loopback: runs in one process, but {} were launched; leave mpirun out",
         launched_ranks));
   }
-  if (config.transport == Kind::mpi && options.has("stages") && config.stages != launched_ranks) {
+  const bool launched = config.transport != Kind::loopback;
+  if (launched && options.has("stages") && config.stages != launched_ranks) {
     throw ConfigError(fmt::format(
         "--stages {}: with mpi there is a stage a rank, and {} were launched; use mpirun -n {}",
         config.stages, launched_ranks, config.stages));
   }
-  if (config.transport == Kind::mpi) {
+  if (launched) {
     config.stages = launched_ranks;
   }
 }
@@ -110,6 +115,7 @@ void read_stages(const Options& options, job::JobConfig& config) {
   if (options.has("layers-per-stage")) {
     config.layers_per_stage = parse_list(options.text("layers-per-stage"), "layers-per-stage");
   }
+  config.device = options.text("device");
   config.threads = static_cast<int>(options.integer("threads", 0, 4096));
   config.isa =
       one_of<Text>(options, "isa", {{"auto", "auto"}, {"avx2", "avx2"}, {"avx512", "avx512"}});

@@ -46,6 +46,7 @@ class LoopbackTransport final : public Transport {
   [[nodiscard]] int rank() const noexcept override { return rank_; }
   [[nodiscard]] int size() const noexcept override { return mailboxes_.size(); }
   [[nodiscard]] int ranks_on_this_host() const noexcept override { return mailboxes_.size(); }
+  [[nodiscard]] int rank_on_this_host() const noexcept override { return rank_; }
   [[nodiscard]] std::string describe(int rank) const override {
     return fmt::format("rank {} on {}", rank, mailboxes_.host());
   }

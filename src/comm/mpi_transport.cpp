@@ -1,6 +1,9 @@
 #include "comm/mpi_transport.hpp"
 
 #include <mpi.h>
+#if defined(OPEN_MPI)
+#include <mpi-ext.h>
+#endif
 
 #include <algorithm>
 #include <array>
@@ -52,14 +55,29 @@ MPI_Comm duplicate_world() {
   return communicator;
 }
 
-int count_ranks_on_this_host(MPI_Comm communicator) {
+struct HostRanks {
+  int rank = 0;
+  int size = 1;
+};
+
+HostRanks find_ranks_on_this_host(MPI_Comm communicator) {
   MPI_Comm host = MPI_COMM_NULL;
   check_mpi(MPI_Comm_split_type(communicator, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &host),
             "find the ranks of this host");
-  int size = 0;
-  check_mpi(MPI_Comm_size(host, &size), "count the ranks of this host");
+  HostRanks ranks;
+  check_mpi(MPI_Comm_rank(host, &ranks.rank), "number the ranks of this host");
+  check_mpi(MPI_Comm_size(host, &ranks.size), "count the ranks of this host");
   check_mpi(MPI_Comm_free(&host), "free a communicator");
-  return size;
+  return ranks;
+}
+
+/// Whether MPI was built for device memory and can use it here.
+bool reaches_device_memory() {
+#if defined(MPIX_CUDA_AWARE_SUPPORT)
+  return MPIX_Query_cuda_support() == 1;
+#else
+  return false;
+#endif
 }
 
 std::vector<std::string> gather_host_names(MPI_Comm communicator, int ranks) {
@@ -84,7 +102,7 @@ class MpiTransport final : public Transport {
     STAGECOACH_CHECK(options.piece_bytes > 0 && options.piece_bytes <= INT_MAX);
     meet_all_ranks(session, options, abort);
     communicator_ = duplicate_world();
-    ranks_on_this_host_ = count_ranks_on_this_host(communicator_);
+    here_ = find_ranks_on_this_host(communicator_);
     hosts_ = gather_host_names(communicator_, size_);
   }
 
@@ -106,7 +124,9 @@ class MpiTransport final : public Transport {
 
   [[nodiscard]] int rank() const noexcept override { return rank_; }
   [[nodiscard]] int size() const noexcept override { return size_; }
-  [[nodiscard]] int ranks_on_this_host() const noexcept override { return ranks_on_this_host_; }
+  [[nodiscard]] int ranks_on_this_host() const noexcept override { return here_.size; }
+  [[nodiscard]] int rank_on_this_host() const noexcept override { return here_.rank; }
+  [[nodiscard]] bool hidden_in_device_memory() const noexcept override { return cuda_aware_; }
   [[nodiscard]] std::string describe(int rank) const override {
     return fmt::format("rank {} on {}", rank, hosts_.at(static_cast<std::size_t>(rank)));
   }
@@ -180,7 +200,8 @@ class MpiTransport final : public Transport {
   const TransportOptions options_;
   const AbortSignal& abort_;
   MPI_Comm communicator_ = MPI_COMM_NULL;
-  int ranks_on_this_host_ = 1;
+  HostRanks here_;
+  const bool cuda_aware_ = reaches_device_memory();
   std::vector<std::string> hosts_;
   std::array<Mailbox, kChannels> to_myself_;
   std::mutex failed_mutex_;

@@ -34,6 +34,11 @@ class Transport {
   [[nodiscard]] virtual int size() const noexcept = 0;
   /// Ranks on this rank's machine, itself included.
   [[nodiscard]] virtual int ranks_on_this_host() const noexcept = 0;
+  /// This rank's number among them, by rank.
+  [[nodiscard]] virtual int rank_on_this_host() const noexcept = 0;
+  /// Whether `send` and `receive` on Channel::hidden, to the next rank and from the one before,
+  /// may be given device memory of a GPU.
+  [[nodiscard]] virtual bool hidden_in_device_memory() const noexcept { return false; }
   /// "rank 2 on host-b"
   [[nodiscard]] virtual std::string describe(int rank) const = 0;
 

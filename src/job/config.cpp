@@ -1,13 +1,36 @@
 #include "job/config.hpp"
 
+#include <algorithm>
+#include <array>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "base/error.hpp"
+#include "job/stage_device.hpp"
 
 namespace stagecoach::job {
 namespace {
 
 using nlohmann::json;
+
+constexpr std::array kTransports = {
+    std::pair{"auto", TransportKind::automatic}, std::pair{"mpi", TransportKind::mpi},
+    std::pair{"nccl", TransportKind::nccl}, std::pair{"loopback", TransportKind::loopback}};
+
+const char* to_string(TransportKind kind) {
+  return std::find_if(kTransports.begin(), kTransports.end(),
+                      [&](const auto& known) { return known.second == kind; })
+      ->first;
+}
+
+TransportKind transport_from(const std::string& text) {
+  for (const auto& [name, kind] : kTransports) {
+    if (text == name) {
+      return kind;
+    }
+  }
+  throw FormatError(fmt::format("the job: no transport {}", text));
+}
 
 json defaults_to_json(const RequestDefaults& defaults) {
   return {{"max_new_tokens", defaults.max_new_tokens},
@@ -198,12 +221,13 @@ std::string to_json(const JobConfig& config) {
               {"defaults", defaults_to_json(config.defaults)},
               {"num_logprobs", config.num_logprobs},
               {"prompt_logprobs", config.prompt_logprobs},
-              {"loopback", config.transport == TransportKind::loopback},
+              {"transport", to_string(config.transport)},
               {"stages", config.stages},
               {"layers_per_stage", config.layers_per_stage},
               {"batch", batch_to_json(config.batch)},
               {"compression", compression_to_json(config.compression)},
               {"inner_iterations_given", config.inner_iterations_given},
+              {"device", config.device},
               {"threads", config.threads},
               {"isa", config.isa},
               {"policies", json::array()},
@@ -241,12 +265,13 @@ JobConfig config_from_json(const std::string& text) {
   config.defaults = defaults_from_json(in.at("defaults"));
   in.at("num_logprobs").get_to(config.num_logprobs);
   in.at("prompt_logprobs").get_to(config.prompt_logprobs);
-  config.transport = in.at("loopback").get<bool>() ? TransportKind::loopback : TransportKind::mpi;
+  config.transport = transport_from(in.at("transport").get<std::string>());
   in.at("stages").get_to(config.stages);
   in.at("layers_per_stage").get_to(config.layers_per_stage);
   config.batch = batch_from_json(in.at("batch"));
   config.compression = compression_from_json(in.at("compression"));
   in.at("inner_iterations_given").get_to(config.inner_iterations_given);
+  in.at("device").get_to(config.device);
   in.at("threads").get_to(config.threads);
   in.at("isa").get_to(config.isa);
   config.policies.clear();
@@ -275,6 +300,7 @@ void validate(const JobConfig& config) {
   require(config.model_path.empty() == config.dummy_seed.has_value(), "--model",
           "give a weight store, or --dummy SEED with --spec FILE, and not both");
   require(config.stages >= 1 && config.stages <= 4096, "--stages", "must be 1 to 4096");
+  static_cast<void>(parse_device(config.device, "--device"));
   require(config.threads >= 0 && config.threads <= 4096, "--threads",
           "must be 1 to 4096, or 0 for all CPUs");
   require(config.timeout_seconds >= 0.1 && config.timeout_seconds <= 1e7, "--timeout",

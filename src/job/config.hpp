@@ -16,7 +16,9 @@
 
 namespace stagecoach::job {
 
-enum class TransportKind { mpi, loopback };
+/// `automatic` is MPI, with hidden states over NCCL where that can be; `mpi` and `nccl` ask for
+/// one.
+enum class TransportKind { automatic, mpi, nccl, loopback };
 
 /// Everything that a `run` or an `eval` was asked to do. Rank 0 reads it and sends it to the
 /// others.
@@ -38,13 +40,14 @@ struct JobConfig {
   bool overwrite = false;
   bool skip_bad_requests = false;
   TransportKind transport = TransportKind::loopback;
-  int stages = 1;  ///< loopback only; with mpi, the number of ranks
+  int stages = 1;  ///< loopback only; else the number of ranks
   std::vector<std::int64_t> layers_per_stage;
   stage::BatchShape batch;
   Compression compression;
   bool inner_iterations_given = false;  ///< else enough to fill the pipeline
 
-  int threads = 0;  ///< a stage; 0: this machine's CPUs shared out
+  std::string device = "auto";  ///< "host", "cuda", "cuda:N" or "auto": see job/stage_device.hpp
+  int threads = 0;              ///< a stage; 0: this machine's CPUs shared out
   std::string isa = "auto";
   std::vector<stage::Policy> policies = {{}};  ///< one for all stages, or one each
   stage::ScheduleKind schedule = stage::ScheduleKind::rolling;

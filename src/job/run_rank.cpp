@@ -12,10 +12,12 @@
 #include "base/system.hpp"
 #include "base/units.hpp"
 #include "comm/collectives.hpp"
+#include "comm/nccl_transport.hpp"
 #include "job/agreement.hpp"
 #include "job/coordinator.hpp"
 #include "job/stage_setup.hpp"
 #include "job/thread_share.hpp"
+#include "job/wire.hpp"
 #include "job/workload.hpp"
 #include "offload/kv_pages.hpp"
 #include "stage/engine.hpp"
@@ -50,6 +52,7 @@ class Rank {
       : config_(std::move(config)), transport_(transport), abort_(abort), log_(log) {}
 
   void open(const std::function<ModelAccess()>& open_model);
+  void choose_wire();
   void read_requests();
   void plan_memory();
   void show_plan() const;
@@ -62,6 +65,7 @@ class Rank {
 
  private:
   [[nodiscard]] bool first() const { return transport_.rank() == 0; }
+  void connect_nccl();
   JobDemand share_demand(JobDemand demand);
   void drive(stage::Engine& engine, RunReport& report);
   void coordinate(stage::Engine& engine, RunReport& report);
@@ -76,7 +80,9 @@ class Rank {
   ModelAccess model_;
   std::unique_ptr<StageSetup> setup_;
   JobDemand demand_;
-  std::unique_ptr<Workload> work_;  ///< on rank 0 alone
+  Surroundings surroundings_;
+  std::unique_ptr<comm::Transport> nccl_;  ///< where hidden states go over NCCL
+  std::unique_ptr<Workload> work_;         ///< on rank 0 alone
 };
 
 void Rank::open(const std::function<ModelAccess()>& open_model) {
@@ -89,6 +95,38 @@ void Rank::open(const std::function<ModelAccess()>& open_model) {
                         {"configuration", hash_to_hex(hash_string(to_json(config_)))},
                         {"model", hash_to_hex(model_.digest)},
                         {"arithmetic", setup_->device().instruction_set()}});
+}
+
+/// Before memory is planned: where hidden states lie depends on it, and NCCL takes device memory.
+void Rank::choose_wire() {
+  const auto ends = gather_wire_ends(
+      transport_, {.host = host_name(),
+                   .device = setup_->where(),
+                   .hidden_on_device = setup_->hidden_on_device(),
+                   .built_with_nccl = comm::built_with_nccl(),
+                   .mpi_takes_device_memory = transport_.hidden_in_device_memory()});
+  agree(transport_, "choosing the wire", [&] {
+    const auto choice = job::choose_wire(config_.transport, ends);
+    surroundings_ = {.ranks_of_gpu = ranks_of_gpu(ends, transport_.rank()),
+                     .wire_on_device = choice.wire != Wire::host_memory};
+    if (first() && !choice.reason.empty()) {
+      log_.info("{}", choice.reason);
+    }
+    if (choice.wire == Wire::nccl && !dry_run()) {
+      connect_nccl();
+    }
+  });
+}
+
+void Rank::connect_nccl() try {
+  const std::chrono::duration<double> timeout(config_.timeout_seconds);
+  nccl_ = comm::make_nccl_transport(
+      transport_,
+      {.transport = {.timeout = std::chrono::duration_cast<std::chrono::milliseconds>(timeout)},
+       .device = setup_->where().index},
+      abort_);
+} catch (const TransportError& error) {  // of NCCL's: the ranks can still agree on it
+  throw Error(error.what());
 }
 
 void Rank::read_requests() {
@@ -117,7 +155,7 @@ JobDemand Rank::share_demand(JobDemand demand) {
 
 /// Every stage finds what fits; all use the smallest number of KV pages.
 void Rank::plan_memory() {
-  agree(transport_, "planning memory", [&] { setup_->plan(demand_); });
+  agree(transport_, "planning memory", [&] { setup_->plan(demand_, surroundings_); });
   auto pages = setup_->memory().kv_pages_per_layer;
   ByteWriter out;
   out.put(pages);
@@ -181,7 +219,8 @@ void Rank::load_weights() {
 RunReport Rank::run() {
   RunReport run;
   std::unique_ptr<stage::Engine> engine;
-  agree(transport_, "starting the streams", [&] { engine = setup_->make_engine(transport_); });
+  agree(transport_, "starting the streams",
+        [&] { engine = setup_->make_engine(nccl_ != nullptr ? *nccl_ : transport_); });
   if (const auto disk = engine->disk_description(); !disk.empty()) {
     log_.info("disk: {}", disk);
   }
@@ -285,6 +324,7 @@ std::optional<RunReport> run_rank(const JobConfig& config, comm::Transport& tran
                                   const std::function<ModelAccess()>& open) {
   Rank rank(config, transport, abort, log);
   rank.open(open);
+  rank.choose_wire();
   rank.read_requests();
   rank.plan_memory();
   rank.show_plan();

@@ -2,13 +2,14 @@
 
 #include <cstdint>
 #include <memory>
-#include <optional>
+#include <string>
+#include <vector>
 
 #include "base/memory_budget.hpp"
-#include "base/pinned_memory.hpp"
 #include "comm/transport.hpp"
 #include "job/config.hpp"
 #include "job/model_access.hpp"
+#include "job/stage_device.hpp"
 #include "offload/stage_weights.hpp"
 #include "stage/engine.hpp"
 #include "stage/memory_report.hpp"
@@ -22,6 +23,12 @@ struct JobDemand {
   std::int64_t longest_prompt = 0;
 };
 
+/// What a stage must know of the others before it plans.
+struct Surroundings {
+  int ranks_of_gpu = 1;         ///< that use this one's GPU, itself included
+  bool wire_on_device = false;  ///< hidden states come to and go from the GPU's memory
+};
+
 /// The devices, budgets, plan, memory and weights of one rank's stage, in the order in which a job
 /// takes them. Each step throws what the user is to be told; none talks to other ranks.
 class StageSetup {
@@ -31,7 +38,7 @@ class StageSetup {
              int threads, AbortSignal& abort);
 
   /// Finds budgets and plan. Takes nothing yet.
-  void plan(const JobDemand& demand);
+  void plan(const JobDemand& demand, const Surroundings& surroundings);
   /// After the stages have agreed on how many KV pages a layer they all have.
   void settle(std::int64_t kv_pages_per_layer);
   /// Takes all memory and disk space but the weights'.
@@ -41,6 +48,9 @@ class StageSetup {
   [[nodiscard]] std::unique_ptr<stage::Engine> make_engine(comm::Transport& transport) const;
 
   [[nodiscard]] const device::Device& device() const { return *device_; }
+  [[nodiscard]] const StageDevice& where() const { return where_; }
+  /// Whether the policy leaves no activations in DRAM or on disk.
+  [[nodiscard]] bool hidden_on_device() const;
   [[nodiscard]] const stage::StageShape& shape() const { return shape_; }
   [[nodiscard]] const stage::StagePlan& stage_plan() const { return planned_.plan; }
   [[nodiscard]] const stage::MemoryReport& memory() const { return planned_.memory; }
@@ -53,8 +63,13 @@ class StageSetup {
  private:
   [[nodiscard]] device::ScratchShape scratch_shape() const;
   [[nodiscard]] stage::Budgets find_budgets() const;
+  void find_host_budgets(stage::Budgets& budgets) const;
+  void find_gpu_budgets(stage::Budgets& budgets) const;
+  [[nodiscard]] std::size_t pinnable_bytes(const stage::Budgets& budgets) const;
   [[nodiscard]] stage::ScratchBytes scratch_bytes() const;
-  void make_device(std::size_t memory_bytes);
+  void pin_areas();
+  void pin_weights();
+  void note_what_is_not_pinned();
 
   const JobConfig config_;
   const ModelAccess& model_;
@@ -62,6 +77,8 @@ class StageSetup {
   int threads_;
   int ranks_on_this_host_;
   stage::Policy policy_;
+  StageDevice where_;
+  Surroundings surroundings_;
   std::unique_ptr<device::Device> device_;
   std::unique_ptr<device::Device> cpu_;  ///< stores and attends in DRAM
   stage::StageShape shape_;
@@ -70,7 +87,8 @@ class StageSetup {
   std::unique_ptr<MemoryBudget> dram_;
   std::unique_ptr<stage::StageMemory> stage_memory_;
   std::unique_ptr<offload::StageWeights> weights_;
-  std::optional<MemoryLock> pinned_;
+  std::vector<std::unique_ptr<device::Pinned>> pinned_;
+  std::size_t pinned_bytes_ = 0;
   std::vector<std::string> notes_;
 };
 

@@ -83,6 +83,21 @@ std::size_t of_splits(const StagePlan& plan, std::size_t bytes) {
 Tier tier_of(Area area) { return describe(area).tier; }
 const char* name_of(Area area) { return describe(area).name; }
 
+std::vector<Area> areas_to_pin(const StagePlan& plan, std::size_t budget_bytes) {
+  std::vector<Area> areas;
+  if (!plan.pin_copied) {
+    return areas;
+  }
+  for (const auto area : kCopiedAreas) {
+    const auto bytes = bytes_of(area, plan);
+    if (bytes > 0 && bytes <= budget_bytes) {
+      areas.push_back(area);
+      budget_bytes -= bytes;
+    }
+  }
+  return areas;
+}
+
 std::size_t partial_bytes_a_turn(const StagePlan& plan) {
   return round_up(
       static_cast<std::size_t>(plan.kv.partials * plan.kv.partial_floats) * sizeof(float),

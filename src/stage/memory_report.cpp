@@ -15,6 +15,14 @@ namespace {
 
 using offload::Tier;
 
+std::size_t pinned_area_bytes(const StagePlan& plan, const Budgets& budgets) {
+  std::size_t bytes = 0;
+  for (const auto area : areas_to_pin(plan, budgets.pinned)) {
+    bytes += bytes_of(area, plan);
+  }
+  return bytes;
+}
+
 MemoryReport report_memory(const StagePlan& plan, const Budgets& budgets,
                            const ScratchBytes& scratch) {
   using offload::StageWeights;
@@ -33,28 +41,31 @@ MemoryReport report_memory(const StagePlan& plan, const Budgets& budgets,
       StageWeights::table_bytes(plan.shape.spec, contents, plan.shape.weights));
   add(Tier::device, "device scratch", scratch.device);
   add(Tier::cpu, "weights", StageWeights::cpu_bytes(contents, cut));
+  add(Tier::cpu, "copies and results", scratch.device_in_dram);
   add(Tier::cpu, "scratch", plan.kv.offloaded() ? scratch.cpu : 0);
   add(Tier::cpu, "staging while loading", scratch.loading);
   for (const auto area : kAreas) {
     add(tier_of(area), name_of(area), bytes_of(area, plan));
   }
+  report.pinned_bytes = pinned_area_bytes(plan, budgets);
   if (plan.weights.pinned) {
-    report.pinned_bytes = StageWeights::cpu_bytes(contents, cut);
+    report.pinned_bytes += StageWeights::cpu_bytes(contents, cut);
   }
   return report;
 }
 
-/// Pins where the policy and the budget say so.
+/// Pins weights where the policy and the budget say so; other areas come before them.
 void decide_pinning(StagePlan& plan, const Budgets& budgets) {
   const auto bytes = offload::StageWeights::cpu_bytes(plan.shape.contents, plan.weights.cut);
+  const auto left = budgets.pinned - pinned_area_bytes(plan, budgets);
   const auto wish = plan.policy.pin_weights;
-  if (wish == Switch::on && bytes > budgets.pinned) {
+  if (wish == Switch::on && bytes > left) {
     throw OutOfMemory(fmt::format(
         "--pin-weights on: {} of weights in DRAM, but only {} may be pinned: raise --pinned-mem "
         "and 'ulimit -l', or use --pin-weights auto",
-        format_bytes(bytes), format_bytes(budgets.pinned)));
+        format_bytes(bytes), format_bytes(left)));
   }
-  plan.weights.pinned = bytes > 0 && wish != Switch::off && bytes <= budgets.pinned;
+  plan.weights.pinned = bytes > 0 && wish != Switch::off && bytes <= left;
 }
 
 /// Makes plans that differ in pages and weight buffers only.
@@ -212,8 +223,12 @@ PlannedStage plan_stage(const StageShape& shape, const Policy& policy, const Pla
 PlannedStage plan_with_pages(const PlannedStage& stage, const KvDemand& demand,
                              std::int64_t kv_pages_per_layer, const ScratchBytes& scratch) {
   const auto& plan = stage.plan;
-  const PlanOptions options{plan.schedule, plan.overlap, plan.direct,
-                            plan.weights.packed_product_rows};
+  const PlanOptions options{.schedule = plan.schedule,
+                            .overlap = plan.overlap,
+                            .direct = plan.direct,
+                            .wire_on_device = plan.wire_on_device,
+                            .pin_copied = plan.pin_copied,
+                            .packed_product_rows = plan.weights.packed_product_rows};
   const Planner planner(plan.shape, plan.policy, options, demand.longest_pages,
                         stage.memory.budgets, scratch);
   return planner.make(kv_pages_per_layer, plan.weights.buffers);

@@ -28,9 +28,11 @@ struct Budgets {
   std::size_t disk_free = std::numeric_limits<std::size_t>::max();
 };
 
-/// Memory that is not the plan's: of the device's operations, of those on the CPU, and of loading.
+/// Memory that is not the plan's: of the device's operations, what they have in DRAM, of those on
+/// the CPU, and of loading.
 struct ScratchBytes {
   std::size_t device = 0;
+  std::size_t device_in_dram = 0;
   std::size_t cpu = 0;
   std::size_t loading = 0;
 };

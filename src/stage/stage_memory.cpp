@@ -37,6 +37,8 @@ std::byte* StageMemory::at(Area area) const {
                                                 : dram_[index_of(area)].data();
 }
 
+std::span<std::byte> StageMemory::in_dram(Area area) const { return dram_[index_of(area)].bytes(); }
+
 std::byte* StageMemory::page(Area area, std::int64_t number) const {
   return at(area) + static_cast<std::size_t>(number) * plan_.kv.page_bytes;
 }

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <span>
 
 #include "base/memory_budget.hpp"
 #include "device/device.hpp"
@@ -52,6 +53,9 @@ class StageMemory {
                                                              std::int32_t split) const;
   [[nodiscard]] std::byte* values_cpu(std::int32_t turn, std::int32_t split) const;
   [[nodiscard]] std::byte* values_device(std::int32_t turn, std::int32_t split) const;
+
+  /// All of an area in DRAM.
+  [[nodiscard]] std::span<std::byte> in_dram(Area area) const;
 
   /// Of cache and activations; none: nothing of them goes to disk.
   [[nodiscard]] const std::optional<offload::SpillFile>& spill() const noexcept { return spill_; }

@@ -108,7 +108,7 @@ HiddenPlan plan_hidden(const StagePlan& plan) {
   }
   hidden.work = counts.cpu + counts.disk > 0;
   const bool wired = !shape.first() || !shape.last();
-  hidden.wire_in_cpu = wired && (hidden.work || !plan.direct);
+  hidden.wire_in_cpu = wired && (hidden.work || !(plan.direct || plan.wire_on_device));
   const auto rows_of = [&](std::int64_t batches) {
     return std::min(batch.max_visit_rows(), batches * batch.max_batch_rows());
   };
@@ -148,6 +148,8 @@ StagePlan make_plan(const StageShape& shape, const Policy& policy, const PlanOpt
   plan.schedule = options.schedule;
   plan.overlap = options.overlap;
   plan.direct = options.direct;
+  plan.wire_on_device = options.wire_on_device;
+  plan.pin_copied = options.pin_copied;
   plan.weights = plan_weights(shape, policy, options, weight_buffers);
   plan.cpu_attention = uses_cpu_attention(
       policy, offload::split_by_shares(kv_pages, policy.percent.cache()), options.direct);

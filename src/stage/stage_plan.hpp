@@ -83,8 +83,10 @@ struct StagePlan {
   Policy policy;
   ScheduleKind schedule = ScheduleKind::rolling;
   bool overlap = true;
-  bool direct = true;          ///< disk reads can go to the device's memory
-  bool cpu_attention = false;  ///< for pages outside the device, where a sequence has one row
+  bool direct = true;           ///< disk reads can go to the device's memory
+  bool wire_on_device = false;  ///< the transport takes activations from the device's memory
+  bool pin_copied = false;      ///< see PlanOptions
+  bool cpu_attention = false;   ///< for pages outside the device, where a sequence has one row
   WeightPlan weights;
   KvPlan kv;
   HiddenPlan hidden;
@@ -98,6 +100,11 @@ struct PlanOptions {
   ScheduleKind schedule = ScheduleKind::rolling;
   bool overlap = true;
   bool direct = true;
+  /// comm::Transport::hidden_in_device_memory(), where the device is a GPU.
+  bool wire_on_device = false;
+  /// Whatever in DRAM is copied to or from the device is pinned as far as the budget goes, not
+  /// weights alone.
+  bool pin_copied = false;
   /// device::Device::packed_product_rows()
   std::int64_t packed_product_rows = std::numeric_limits<std::int64_t>::max();
 };

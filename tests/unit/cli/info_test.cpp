@@ -6,6 +6,8 @@
 
 #include "base/error.hpp"
 #include "cli/commands.hpp"
+#include "comm/nccl_transport.hpp"
+#include "device/cuda/cuda_devices.hpp"
 #include "model/weight_store.hpp"
 #include "support/temp_folder.hpp"
 
@@ -48,6 +50,12 @@ TEST(InfoCommand, CountsTheMemoryOfThePaper) {
             HasSubstr("a layer            3.38 GiB (3624198144 bytes)"),
             HasSubstr("up.weight          [49152, 12288]     1207959552 bytes  f16"),
             HasSubstr("  format             f16\n")));
+}
+
+TEST(InfoCommand, TellsWhatGpusThereAre) {
+  EXPECT_THAT(output_of({"--devices"}),
+              AllOf(HasSubstr("CUDA                 " + device::cuda_status() + "\n"),
+                    HasSubstr("NCCL                 " + comm::nccl_status() + "\n")));
 }
 
 TEST(InfoCommand, MistakesAreNamed) {

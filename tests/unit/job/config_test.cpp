@@ -53,6 +53,7 @@ TEST(JobConfig, CrossesTheWireUnchanged) {
   config.num_logprobs = 4;
   config.prompt_logprobs = true;
   config.transport = TransportKind::mpi;
+  config.device = "cuda:3";
   config.stages = 3;
   config.layers_per_stage = {1, 1, 1};
   config.batch = {.gpu_batch_size = 2,
@@ -96,6 +97,8 @@ TEST(JobConfig, CrossesTheWireUnchanged) {
   EXPECT_EQ(back.eval->logprobs_path, "p");
   EXPECT_EQ(back.eval->logprobs_output_path, "o");
   EXPECT_EQ(back.eval->report_path, "r");
+  EXPECT_EQ(back.device, "cuda:3");
+  EXPECT_EQ(back.transport, TransportKind::mpi);
   EXPECT_EQ(back.dummy_seed, config.dummy_seed);
   EXPECT_EQ(back.dummy_spec, config.dummy_spec);
   EXPECT_EQ(back.defaults.stop, config.defaults.stop);
@@ -144,6 +147,18 @@ TEST(JobConfig, EveryScheduleAndBackendCrossesTheWire) {
     config.disk_backend = backend;
     EXPECT_EQ(config_from_json(to_json(config)).disk_backend, backend);
   }
+}
+
+TEST(JobConfig, EveryTransportCrossesTheWire) {
+  auto config = valid();
+  for (const auto kind : {TransportKind::automatic, TransportKind::mpi, TransportKind::nccl,
+                          TransportKind::loopback}) {
+    config.transport = kind;
+    EXPECT_EQ(config_from_json(to_json(config)).transport, kind);
+  }
+  auto text = to_json(config);
+  text.replace(text.find("loopback"), 8, "pigeons!");
+  EXPECT_THROW(config_from_json(text), FormatError);
 }
 
 TEST(JobConfig, OnePolicyIsForAllStages) {
@@ -199,6 +214,11 @@ TEST(JobConfig, RefusesWhatMakesNoSense) {
                 c.batch.num_gpu_batches = 1 << 15;
               }),
               HasSubstr("their product"));
+  for (const auto* device :
+       {"", "gpu", "cuda:", "cuda:-1", "cuda:1x", "cuda:+1", "CUDA", "host:0"}) {
+    EXPECT_THAT(refusal([device](JobConfig& c) { c.device = device; }), HasSubstr("--device"))
+        << device;
+  }
   EXPECT_THAT(refusal([](JobConfig& c) { c.timeout_seconds = 0; }), HasSubstr("--timeout"));
 }
 

@@ -378,6 +378,43 @@ TEST(MemoryReport, WithoutWeightsInDramNothingIsPinned) {
   EXPECT_FALSE(planned.plan.weights.pinned);
 }
 
+PlannedStage plan_pinning_copies(std::size_t pinned_bytes) {
+  auto budgets = kPlenty;
+  budgets.pinned = pinned_bytes;
+  return plan_stage(shape_of(2, 0), policy_of({0, 100, 50, 50, 0, 100}),
+                    {.direct = false, .pin_copied = true}, kDemand, budgets, kScratch);
+}
+
+TEST(MemoryReport, WhereCopiesWantPinnedMemoryTheSmallerAreasComeBeforeCacheAndWeights) {
+  const auto all = plan_pinning_copies(kLots);
+  const auto& memory = all.memory;
+  const auto cache = line(memory, Tier::cpu, "KV cache");
+  const auto weights = line(memory, Tier::cpu, "weights");
+  const auto small = line(memory, Tier::cpu, "hidden states") +
+                     line(memory, Tier::cpu, "queries, keys, values") +
+                     line(memory, Tier::cpu, "attention results");
+  ASSERT_GT(cache, 0u);
+  ASSERT_GT(small, 0u);
+  ASSERT_EQ(weights, 2 * kImage);
+  EXPECT_EQ(memory.pinned_bytes, small + cache + weights);
+
+  const auto no_weights = plan_pinning_copies(small + cache + weights - 1);
+  EXPECT_EQ(no_weights.memory.pinned_bytes, small + cache);
+  EXPECT_FALSE(no_weights.plan.weights.pinned);
+  const auto no_cache = plan_pinning_copies(small + cache - 1);
+  EXPECT_EQ(no_cache.memory.pinned_bytes, cache - 1 >= weights ? small + weights : small);
+  EXPECT_EQ(plan_pinning_copies(0).memory.pinned_bytes, 0u);
+}
+
+TEST(MemoryReport, AGpusOperationsTakeDramToo) {
+  auto scratch = kScratch;
+  scratch.device_in_dram = 5000;
+  const auto report =
+      plan_stage(shape_of(2, 0), policy_of(kResident), {}, kDemand, kPlenty, scratch).memory;
+  EXPECT_EQ(line(report, Tier::cpu, "copies and results"), 5000u);
+  EXPECT_EQ(report.total_bytes(Tier::cpu), 5000u + 3000u);
+}
+
 /// Layers large enough for pages and rows to be small beside a per cent.
 MemoryReport report_of_opt(const Percent& percent, std::int64_t layers, bool direct = true) {
   StageShape shape;

@@ -53,8 +53,10 @@ Scheduler scheduler(const StageSetting& setup) {
   policy.percent = setup.percent;
   policy.cpu_attention = setup.cpu_attention;
   return Scheduler(make_plan(shape, policy,
-                             {setup.schedule, true, setup.direct, setup.packed_product_rows}, 4, 40,
-                             setup.weight_buffers));
+                             {.schedule = setup.schedule,
+                              .direct = setup.direct,
+                              .packed_product_rows = setup.packed_product_rows},
+                             4, 40, setup.weight_buffers));
 }
 
 std::vector<std::string> names(const std::vector<Step>& steps) {

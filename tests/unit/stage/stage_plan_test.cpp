@@ -248,6 +248,23 @@ TEST(HiddenPlan, OnTheDeviceAllIsComputedInPlace) {
   EXPECT_EQ(hidden.cpu_rows, 0);
 }
 
+TEST(HiddenPlan, AWireFromTheDeviceNeedsNoDramUnlessBatchesAreElsewhere) {
+  const auto wire = [](const Percent& percent, ScheduleKind schedule, int stages) {
+    const PlanOptions options{.schedule = schedule, .direct = false, .wire_on_device = true};
+    return make_plan(shape_of(kBatch, stages), policy_of(percent), options, 3, 24, 2);
+  };
+  const Percent resident{100, 0, 100, 0, 100, 0};
+  for (const auto schedule : {ScheduleKind::rolling, ScheduleKind::flexgen}) {
+    const auto plan = wire(resident, schedule, 2);
+    EXPECT_TRUE(plan.wire_on_device);
+    EXPECT_FALSE(plan.hidden.wire_in_cpu);
+    EXPECT_EQ(plan.hidden.cpu_rows, 0);
+    EXPECT_EQ(plan.hidden.device_rows, 32);
+    EXPECT_TRUE(wire({100, 0, 100, 0, 50, 50}, schedule, 2).hidden.wire_in_cpu);
+    EXPECT_TRUE(wire({100, 0, 100, 0, 50, 0}, schedule, 2).hidden.wire_in_cpu);
+  }
+  EXPECT_FALSE(wire(resident, ScheduleKind::rolling, 1).hidden.wire_in_cpu);
+}
 TEST(HiddenPlan, TheWireIsInDramWhereTheDeviceIsNotAllOfIt) {
   const auto wire = [](const Percent& percent, bool direct, int stages) {
     return make_plan(shape_of(kBatch, stages), policy_of(percent), {.direct = direct}, 3, 24, 2)
