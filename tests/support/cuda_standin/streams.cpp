@@ -231,6 +231,11 @@ cudaError_t cudaMemsetAsync(void* to, int value, std::size_t size_bytes, cudaStr
       Engine::get().submit(state, cuda_standin::once([=] { std::memset(to, value, size_bytes); })));
 }
 
+cudaError_t cudaMemset(void* to, int value, std::size_t size_bytes) {
+  const cudaError_t error = cudaMemsetAsync(to, value, size_bytes, nullptr);
+  return error != cudaSuccess ? error : give(Engine::get().wait_for(stream_of(nullptr)));
+}
+
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
   if (const auto error = begin_call("cudaStreamCreateWithFlags"); error != cudaSuccess) {
     return error;
