@@ -46,6 +46,11 @@ Uploaded upload_tables(Operation& operation, const AttentionArgs& args, bool wit
   return uploaded;
 }
 
+bool has_places(const AttentionArgs& args) {
+  return std::any_of(args.sequences.begin(), args.sequences.end(),
+                     [](const SequenceRows& sequence) { return !sequence.partials.empty(); });
+}
+
 std::int32_t most_runs(const std::vector<RowWork>& rows) {
   std::int32_t most = 0;
   for (const auto& row : rows) {
@@ -88,7 +93,7 @@ void store_kv(Operation& operation, const AttentionArgs& args) {
 }
 
 void attention(Operation& operation, const AttentionArgs& args) {
-  const auto uploaded = upload_tables(operation, args, true);
+  const auto uploaded = upload_tables(operation, args, has_places(args));
   const auto tiles = make_tiles(args, uploaded.tables);
   launch_tiles(operation.stream(), uploaded.view, upload(operation, tiles), tiles.size());
   const auto plan = make_rows(args, uploaded.tables, operation.scratch());

@@ -103,6 +103,7 @@ __device__ void soften_chunk(const RowPart& part, int start, int count, RunState
       sum += weight;
     }
     sum = warp_sum(sum);
+    __syncwarp();  // all have read the maximum so far
     if (lane == 0) {
       const float keep = expf(before - shift);
       state.keep[head] = keep;
