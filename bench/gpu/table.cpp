@@ -23,7 +23,7 @@ void Table::add(Line line) {
                "unit", "yardstick", "", "ratio", "aim", "");
   }
   const std::string aim = line.aim > 0 ? fmt::format("{:.2f}", line.aim) : "-";
-  fmt::print("{:<9} {:<34} {:>9.1f} {:<8} {:>9.1f} {:<12} {:>6.2f} {:>5}  {}\n", line.group,
+  fmt::print("{:<9} {:<34} {:>9.4g} {:<8} {:>9.4g} {:<12} {:>6.2f} {:>5}  {}\n", line.group,
              line.name, line.rate, line.unit, line.yardstick_rate, line.yardstick, line.ratio(),
              aim, line.verdict());
   std::fflush(stdout);

@@ -22,6 +22,9 @@ struct CUevent_st {
 };
 
 namespace cuda_standin {
+
+int event_number(const CUevent_st* event) { return event->state->number; }
+
 namespace {
 
 constexpr std::size_t kSharedBytes = 48 << 10;

@@ -1,0 +1,191 @@
+// Whole jobs on the CUDA device, by its stand-in: the tokens of the host device, and the same bytes
+// wherever weights, cache and activations live, whatever the order of what no event orders.
+
+#include <gtest/gtest.h>
+
+#include "cuda/cuda_jobs.hpp"
+#include "support/cuda_standin/standin.hpp"
+
+namespace stagecoach {
+namespace {
+
+using job::JobConfig;
+using stage::Percent;
+using stage::ScheduleKind;
+using stage::Switch;
+using testing::Results;
+using testing::TinyOpt;
+
+class CudaJob : public ::testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    tiny_ = std::make_unique<TinyOpt>();
+    prompts_ = tiny_->folder().write("greedy.jsonl", testing::greedy_requests(kNewTokens));
+    on_host_ = run([](JobConfig& config) { config.device = "host"; });
+    on_cuda_ = run([](JobConfig&) {});
+  }
+  static void TearDownTestSuite() { tiny_.reset(); }
+  void TearDown() override { cuda_standin::reset({}); }
+
+  /// Results of a greedy job on the CUDA device, after `change`. Attention on the CPU is off: it
+  /// computes in another precision.
+  static Results run(const std::function<void(JobConfig&)>& change) {
+    const auto output = tiny_->fresh_file("out");
+    auto config = testing::tiny_job(*tiny_, prompts_, output);
+    config.device = "cuda";
+    config.num_logprobs = 3;
+    config.prompt_logprobs = true;
+    config.batch = {.gpu_batch_size = 4, .num_gpu_batches = 2, .prefill_piece = 96};
+    config.policies.front().offload_dir = tiny_->folder().path();
+    config.policies.front().cpu_attention = Switch::off;
+    change(config);
+    job::run_loopback(config, Log("", "error"));
+    return testing::read_results(output);
+  }
+
+  static void expect_same_bytes(const std::function<void(JobConfig&)>& change) {
+    testing::expect_same_results(run(change), on_cuda_);
+  }
+
+  static constexpr int kNewTokens = 12;
+  static inline std::unique_ptr<TinyOpt> tiny_;
+  static inline std::string prompts_;
+  static inline Results on_host_;
+  static inline Results on_cuda_;
+};
+
+constexpr Percent kMixes[] = {
+    {100, 0, 100, 0, 100, 0}, {0, 100, 100, 0, 100, 0}, {0, 0, 100, 0, 100, 0},
+    {100, 0, 0, 100, 100, 0}, {100, 0, 0, 0, 100, 0},   {100, 0, 100, 0, 0, 100},
+    {100, 0, 100, 0, 0, 0},   {0, 100, 0, 100, 0, 100}, {0, 0, 0, 0, 0, 0},
+    {33, 33, 33, 33, 50, 50}, {20, 80, 0, 100, 0, 100}, {0, 50, 0, 0, 0, 100},
+    {7, 61, 10, 80, 100, 0},  {99, 0.5, 50, 0, 50, 0},
+};
+
+TEST_F(CudaJob, GivesTheTokensOfTheHost) { testing::expect_same_greedy_tokens(on_cuda_, on_host_); }
+
+TEST_F(CudaJob, SameBytesForEveryPlacementAndNumberOfStages) {
+  for (std::size_t i = 0; i < std::size(kMixes); ++i) {
+    SCOPED_TRACE(stage::format_percent(kMixes[i]));
+    expect_same_bytes([&](JobConfig& config) {
+      config.policies.front().percent = kMixes[i];
+      config.stages = static_cast<int>(i % 4) + 1;
+    });
+  }
+}
+
+constexpr Percent kSpread = {20, 40, 30, 30, 0, 50};
+
+TEST_F(CudaJob, SameBytesForEverySchedule) {
+  for (const auto schedule :
+       {ScheduleKind::rolling, ScheduleKind::zigzag, ScheduleKind::row, ScheduleKind::flexgen}) {
+    for (const bool overlap : {true, false}) {
+      SCOPED_TRACE(fmt::format("{}, overlap {}", stage::to_string(schedule), overlap));
+      expect_same_bytes([&](JobConfig& config) {
+        config.schedule = schedule;
+        config.overlap = overlap;
+        config.stages = overlap ? 2 : 1;
+        config.policies.front().percent = kSpread;
+      });
+    }
+  }
+}
+
+TEST_F(CudaJob, SameBytesWhateverNoEventOrders) {
+  for (std::uint64_t seed = 1; seed <= 6; ++seed) {
+    SCOPED_TRACE(seed);
+    cuda_standin::reset({.adversary_seed = seed});
+    expect_same_bytes([&](JobConfig& config) {
+      config.policies.front().percent = seed % 2 == 0 ? kSpread : Percent{10, 30, 20, 40, 0, 50};
+      config.stages = static_cast<int>(seed % 3) + 1;
+      config.test_delay_seed = seed;
+    });
+  }
+}
+
+TEST_F(CudaJob, SameBytesWhereNothingCanBePinned) {
+  cuda_standin::reset({.pinnable_bytes = 0});
+  expect_same_bytes([&](JobConfig& config) { config.policies.front().percent = kSpread; });
+}
+
+TEST_F(CudaJob, AttentionOnTheCpuGivesTheTokensOfTheHost) {
+  for (const auto& percent : {Percent{100, 0, 0, 100, 100, 0}, Percent{100, 0, 50, 25, 100, 0},
+                              Percent{0, 100, 0, 0, 0, 100}}) {
+    SCOPED_TRACE(stage::format_percent(percent));
+    testing::expect_same_greedy_tokens(run([&](JobConfig& config) {
+                                         config.policies.front().percent = percent;
+                                         config.policies.front().cpu_attention = Switch::on;
+                                         config.stages = 2;
+                                       }),
+                                       on_host_);
+  }
+}
+
+TEST_F(CudaJob, BatchShapesAndPagesGiveTheTokensOfTheHost) {
+  struct Shape {
+    stage::BatchShape batch;
+    int stages;
+  };
+  const Shape shapes[] = {
+      {{.gpu_batch_size = 1, .num_gpu_batches = 1, .prefill_piece = 7}, 1},
+      {{.gpu_batch_size = 16, .num_gpu_batches = 1, .prefill_piece = 512}, 2},
+      {{.gpu_batch_size = 3, .num_gpu_batches = 3, .prefill_piece = 50, .page_tokens = 32}, 3},
+      {{.gpu_batch_size = 5, .num_gpu_batches = 2, .prefill_piece = 200, .page_tokens = 64}, 4},
+  };
+  for (const auto& shape : shapes) {
+    SCOPED_TRACE(fmt::format("batches of {}, {} stages", shape.batch.gpu_batch_size, shape.stages));
+    testing::expect_same_greedy_tokens(run([&](JobConfig& config) {
+                                         config.batch = shape.batch;
+                                         config.stages = shape.stages;
+                                         config.policies.front().percent = kSpread;
+                                       }),
+                                       on_host_);
+  }
+}
+
+struct Compressed {
+  const char* name;
+  void (*change)(JobConfig&);
+};
+
+constexpr Compressed kCompressed[] = {
+    {"int4 weights and cache",
+     [](JobConfig& config) {
+       config.compression = {.weights = Packing::int4, .group = 64};
+       config.batch.kv_format = device::KvFormat(device::KvType::int4, 64);
+     }},
+    {"int8 weights, f32 cache",
+     [](JobConfig& config) {
+       config.compression = {.weights = Packing::int8, .group = 32};
+       config.batch.kv_format = device::KvType::f32;
+     }},
+    {"sparse attention, int8 cache",
+     [](JobConfig& config) {
+       config.batch.attention_sparsity = 0.3;
+       config.batch.kv_format = device::KvFormat(device::KvType::int8, 32);
+     }},
+};
+
+TEST_F(CudaJob, CompressionAndSparseAttentionGiveTheTokensOfTheHost) {
+  for (const auto& compressed : kCompressed) {
+    SCOPED_TRACE(compressed.name);
+    const auto host = run([&](JobConfig& config) {
+      compressed.change(config);
+      config.device = "host";
+    });
+    for (const auto& percent : {Percent{100, 0, 100, 0, 100, 0}, Percent{30, 70, 30, 30, 50, 50}}) {
+      for (const auto cpu_attention : {Switch::off, Switch::on}) {
+        testing::expect_same_greedy_tokens(run([&](JobConfig& config) {
+                                             compressed.change(config);
+                                             config.policies.front().percent = percent;
+                                             config.policies.front().cpu_attention = cpu_attention;
+                                             config.stages = 2;
+                                           }),
+                                           host);
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace stagecoach

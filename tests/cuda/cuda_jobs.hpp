@@ -1,0 +1,22 @@
+#pragma once
+
+#include <functional>
+#include <map>
+#include <string>
+
+#include "e2e/tiny_opt.hpp"
+#include "job/run_rank.hpp"
+
+namespace stagecoach::testing {
+
+using Results = std::map<std::string, std::string>;
+
+/// The reference's prompts and a few long ones, all greedy: `new_tokens` each. One JSON line each.
+std::string greedy_requests(int new_tokens);
+
+/// Expects the tokens of `results` to be those of `expected`, and their logprobs nearly so. Where
+/// the two most likely tokens were about equally likely, another may come, and the request's later
+/// tokens are another text. Nearly all tokens must have been compared.
+void expect_same_greedy_tokens(const Results& results, const Results& expected);
+
+}  // namespace stagecoach::testing
