@@ -38,7 +38,7 @@ class StandinCase {
     for (void* const memory : pinned_) {
       cudaFreeHost(memory);
     }
-    cuda_standin::reset({});
+    EXPECT_NO_THROW(cuda_standin::reset({}));
   }
 
   cudaStream_t stream() {

@@ -121,6 +121,19 @@ TEST(StandinFibers, GetPoisonOfALaneThatHasLeft) {
   EXPECT_EQ(on.get(out, 32)[0], 0xffffffffu);
 }
 
+__global__ void read_before_writing(unsigned* out) {
+  auto* const shared = static_cast<unsigned*>(cuda_standin::dynamic_shared_bytes());
+  out[blockIdx.x * blockDim.x + threadIdx.x] = shared[threadIdx.x];
+  shared[threadIdx.x] = 5;
+}
+
+TEST(StandinFibers, BeginABlockWithPoison) {
+  StandinCase on;
+  auto* const out = on.put(std::vector<unsigned>(20, 1));
+  EXPECT_CUDA(on.launch(nullptr, dim3(2), dim3(10), 40, read_before_writing, out));
+  EXPECT_EQ(on.get(out, 20), std::vector<unsigned>(20, 0xffffffffu));
+}
+
 __global__ void half_at_the_barrier() {
   if (threadIdx.x < 32) {
     __syncthreads();

@@ -217,6 +217,9 @@ TEST(StandinNccl, IsInTheStreamsOrderWithAnAdversary) {
 
 // The other end as a program of its own, which goes without a word.
 TEST(StandinNccl, ReachesOtherProcessesAndSeesThemDie) {
+#ifdef __SANITIZE_THREAD__
+  GTEST_SKIP() << "ThreadSanitizer wants no threads after a fork";
+#endif
   cuda_standin::reset({.devices = 2});
   const auto id = new_id();
   const pid_t child = fork();
