@@ -9,9 +9,9 @@
 
 namespace stagecoach::comm {
 
-NcclEdge::NcclEdge(int device, const ncclUniqueId& id, Place place, Patience& patience,
-                   const std::string& what)
-    : device_(device) {
+NcclEdge::NcclEdge(int device, const ncclUniqueId& id, Place place, const AbortSignal& abort_signal,
+                   const Patience& patience, const std::string& what)
+    : device_(device), abort_(abort_signal) {
   try {
     check_cuda(cudaSetDevice(device_), what);
     check_cuda(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), what);
@@ -26,7 +26,7 @@ NcclEdge::NcclEdge(int device, const ncclUniqueId& id, Place place, Patience& pa
 
 NcclEdge::~NcclEdge() {
   cudaSetDevice(device_);
-  if (communicator_ != nullptr && finalize()) {
+  if (communicator_ != nullptr && !abort_.raised() && finalize()) {
     ncclCommDestroy(std::exchange(communicator_, nullptr));
   }
   abort();
@@ -100,7 +100,8 @@ bool NcclEdge::finalize() noexcept {
   const auto deadline = std::chrono::steady_clock::now() + kPatience;
   auto state = ncclCommFinalize(communicator_);
   BackOff back_off;
-  while (state == ncclInProgress && std::chrono::steady_clock::now() < deadline) {
+  while (state == ncclInProgress && !abort_.raised() &&
+         std::chrono::steady_clock::now() < deadline) {
     back_off.pause();
     if (ncclCommGetAsyncError(communicator_, &state) != ncclSuccess) {
       return false;

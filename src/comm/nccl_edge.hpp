@@ -6,6 +6,7 @@
 #include <functional>
 #include <string>
 
+#include "base/abort_signal.hpp"
 #include "comm/patience.hpp"
 
 namespace stagecoach::comm {
@@ -21,14 +22,14 @@ class NcclEdge {
   };
 
   /// Waits as `patience` says until all ranks of the communicator have come. `what` it does, for
-  /// errors: "connect rank 0 on host-a with rank 1 on host-a".
-  NcclEdge(int device, const ncclUniqueId& id, Place place, Patience& patience,
-           const std::string& what);
+  /// errors: "connect rank 0 on host-a with rank 1 on host-a". `abort` must outlive the edge.
+  NcclEdge(int device, const ncclUniqueId& id, Place place, const AbortSignal& abort,
+           const Patience& patience, const std::string& what);
   NcclEdge(const NcclEdge&) = delete;
   NcclEdge& operator=(const NcclEdge&) = delete;
   NcclEdge(NcclEdge&&) = delete;
   NcclEdge& operator=(NcclEdge&&) = delete;
-  /// Lets the other end finish for a moment, then aborts.
+  /// Unless the job was aborted, lets the other end finish for a moment.
   ~NcclEdge();
 
   /// Enqueues by `enqueue(communicator, stream)`, which calls NCCL, and waits until the stream has
@@ -47,6 +48,7 @@ class NcclEdge {
   void release() noexcept;
 
   const int device_;
+  const AbortSignal& abort_;
   ncclComm_t communicator_ = nullptr;  ///< null once aborted
   cudaStream_t stream_ = nullptr;
   cudaEvent_t done_ = nullptr;

@@ -37,7 +37,7 @@ class Transport {
   /// This rank's number among them, by rank.
   [[nodiscard]] virtual int rank_on_this_host() const noexcept = 0;
   /// Whether `send` and `receive` on Channel::hidden, to the next rank and from the one before,
-  /// reach device memory of a GPU: a transport that says so is then given such memory.
+  /// may be given device memory of a GPU.
   [[nodiscard]] virtual bool hidden_in_device_memory() const noexcept { return false; }
   /// "rank 2 on host-b"
   [[nodiscard]] virtual std::string describe(int rank) const = 0;

@@ -26,8 +26,8 @@ DeviceChoice parse_device(const std::string& text, const std::string& flag);
 /// Where one rank computes.
 struct StageDevice {
   bool cuda = false;
-  int index = 0;           ///< of a GPU among those that the process sees
-  std::string pci_bus_id;  ///< which GPU of the machine that is
+  int index = 0;             ///< of a GPU among those that the process sees
+  std::string pci_bus_id{};  ///< which GPU of the machine that is
 };
 
 /// What `text` means for this rank: by itself a GPU where there is one, and, without a number, the

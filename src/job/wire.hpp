@@ -11,8 +11,8 @@ namespace stagecoach::job {
 
 /// What decides how hidden states travel, of one rank.
 struct WireEnd {
-  std::string host;
-  StageDevice device;
+  std::string host{};
+  StageDevice device{};
   bool hidden_on_device = false;  ///< no activations in DRAM or on disk
   bool built_with_nccl = false;
   bool mpi_takes_device_memory = false;
@@ -22,7 +22,7 @@ enum class Wire { host_memory, device_memory, nccl };
 
 struct WireChoice {
   Wire wire = Wire::host_memory;
-  std::string reason;  ///< one line for the log; may be empty
+  std::string reason{};  ///< one line for the log; may be empty
 };
 
 /// The ends of a job, by rank, as every rank sees them. Every rank must call it.

@@ -34,7 +34,7 @@ TEST(CudaAttention, RowsAgreeWithScalarReference) {
 TEST(CudaAttention, PagesAndPartialResultsMerge) {
   for (const auto& model : cuda_models()) {
     for (unsigned seed = 0; seed < 2; ++seed) {
-      BatchScene scene(model, {{3 * model.page_tokens, 1}, {0, 12}, {17, 3}, {520, 1}}, 41);
+      BatchScene scene(model, {{3 * model.page_tokens, 1}, {0, 7}, {17, 3}, {520, 1}}, 41);
       AttentionCase gpu;
       auto host = scene.args();
       const auto expected = reference_attention(host);

@@ -1,4 +1,6 @@
+#include <chrono>
 #include <cstring>
+#include <thread>
 
 #include "base/error.hpp"
 #include "cuda/small_case.hpp"
@@ -68,13 +70,24 @@ TEST_P(CopiesTest, ReadWhatEarlierWorkHasWritten) {
   case_.stream().record().wait();
   EXPECT_EQ(case_.get(second, kSize), pattern(kSize, 1));
 
-  case_.stream().enqueue([&host] {
-    const auto bytes = pattern(kSize, 2);
-    std::copy(bytes.begin(), bytes.end(), host.begin());
-  });
+  // Long enough for a copy that does not wait to be wrong.
+  const auto write_late = [&host](std::uint64_t number) {
+    return [&host, number] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      const auto bytes = pattern(kSize, number);
+      std::copy(bytes.begin(), bytes.end(), host.begin());
+    };
+  };
+  case_.stream().enqueue(write_late(2));
   case_->copy_from_host(case_.stream(), second, host.data(), kSize);
   case_.stream().record().wait();
   EXPECT_EQ(case_.get(second, kSize), pattern(kSize, 2));
+
+  other->enqueue(write_late(3));
+  case_.stream().wait(other->record());
+  case_->copy_from_host(case_.stream(), second, host.data(), kSize);
+  case_.stream().record().wait();
+  EXPECT_EQ(case_.get(second, kSize), pattern(kSize, 3));
 
   case_->copy_to_host(*other, host.data(), first, kSize);
   case_.stream().wait(other->record());

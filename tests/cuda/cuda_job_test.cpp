@@ -129,8 +129,8 @@ TEST_F(CudaJob, BatchShapesAndPagesGiveTheTokensOfTheHost) {
   const Shape shapes[] = {
       {{.gpu_batch_size = 1, .num_gpu_batches = 1, .prefill_piece = 7}, 1},
       {{.gpu_batch_size = 16, .num_gpu_batches = 1, .prefill_piece = 512}, 2},
-      {{.gpu_batch_size = 3, .num_gpu_batches = 3, .page_tokens = 32, .prefill_piece = 50}, 3},
-      {{.gpu_batch_size = 5, .num_gpu_batches = 2, .page_tokens = 64, .prefill_piece = 200}, 4},
+      {{.gpu_batch_size = 3, .num_gpu_batches = 3, .prefill_piece = 50, .page_tokens = 32}, 3},
+      {{.gpu_batch_size = 5, .num_gpu_batches = 2, .prefill_piece = 200, .page_tokens = 64}, 4},
   };
   for (const auto& shape : shapes) {
     SCOPED_TRACE(fmt::format("batches of {}, {} stages", shape.batch.gpu_batch_size, shape.stages));

@@ -36,9 +36,10 @@ std::size_t compare_tokens(const json& result, const json& expected) {
 }  // namespace
 
 std::string greedy_requests(int new_tokens) {
+  const auto generation = tiny_opt_reference().at("generation");
   std::string lines;
   int id = 0;
-  for (const auto& reference : tiny_opt_reference().at("generation")) {
+  for (const auto& reference : generation) {
     lines += json{{"id", id++},
                   {"prompt_token_ids", reference.at("prompt_token_ids")},
                   {"max_new_tokens", new_tokens},
@@ -49,7 +50,7 @@ std::string greedy_requests(int new_tokens) {
   // Texts that the model knows, so that its choices are not near ties.
   for (const std::size_t length : {17, 100, 230}) {
     std::vector<int> tokens;
-    for (const auto& reference : tiny_opt_reference().at("generation")) {
+    for (const auto& reference : generation) {
       for (const char* part : {"prompt_token_ids", "greedy_token_ids"}) {
         for (const auto& token : reference.at(part)) {
           if (tokens.size() < length) {

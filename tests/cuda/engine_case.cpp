@@ -1,7 +1,11 @@
 #include "cuda/engine_case.hpp"
 
+#include <fmt/format.h>
+
+#include <algorithm>
 #include <utility>
 
+#include "base/error.hpp"
 #include "comm/loopback_transport.hpp"
 #include "device/cuda/cuda_device.hpp"
 #include "device/host/host_device.hpp"

@@ -6,6 +6,7 @@
 #include "base/abort_signal.hpp"
 #include "cuda/tapped_device.hpp"
 #include "stage/engine.hpp"
+#include "support/temp_folder.hpp"
 #include "unit/stage/virtual_pipeline.hpp"
 
 namespace stagecoach::test {

@@ -14,12 +14,21 @@ namespace {
 
 // Calls whose failure has no one to be told, or that are answered: what they do not do is done
 // otherwise, or was the last thing to do.
-const std::set<std::string> kForgiven{
-    "cudaSetDevice",      "cudaEventDestroy", "cudaStreamDestroy", "cudaStreamQuery",
-    "cudaHostUnregister", "cudaHostRegister", "cudaGetLastError",  "cudaFree"};
+const std::set<std::string> kForgiven{"cudaSetDevice",    "cudaEventDestroy",   "cudaStreamDestroy",
+                                      "cudaStreamQuery",  "cudaHostUnregister", "cudaHostRegister",
+                                      "cudaGetLastError", "cudaFree",           "cublasDestroy"};
+
+// How an error begins that says what was to be done rather than the call's name.
+std::string beginning_for(const std::string& failed) {
+  return failed == "cudaMalloc"           ? "cannot take "
+         : failed == "cudaLaunchKernelEx" ? "CUDA could not "
+         : failed.rfind("cublas", 0) == 0 ? "cuBLAS could not "
+                                          : failed;
+}
 
 // An operation of each family with uploads, a product of the library's, and a result for the host.
-void run_operations(CudaCase& on) {
+// `results`: two, which live for as long as the case.
+void run_operations(CudaCase& on, std::span<device::SampleResult> results) {
   constexpr std::int64_t kWidth = 32;
   std::vector<float> x(2 * kWidth, 0.0f);
   x[7] = 2;            // row 0
@@ -39,7 +48,6 @@ void run_operations(CudaCase& on) {
                            .in_features = kWidth,
                            .out_features = kWidth,
                            .out_stride = kWidth});
-  std::vector<device::SampleResult> results(2);
   on->sample(
       on.stream(),
       {.logits = logits, .vocab = kWidth, .specs = {{.row = 0}, {.row = 1}}, .results = results});
@@ -50,6 +58,8 @@ void run_operations(CudaCase& on) {
 
 // Throws what a job would end with.
 void run_job() {
+  std::vector<device::SampleResult> results(2);
+  int called = 0;
   CudaCase on(kSmallShape, kSmallMemory);
   const auto throw_cause = [&] {
     if (on.abort().raised()) {
@@ -60,8 +70,7 @@ void run_job() {
     for (const bool pinned : {true, false}) {
       EXPECT_EQ(Pipeline(on, 3001, pinned).run(3, Fault::none), 0);
     }
-    run_operations(on);
-    int called = 0;
+    run_operations(on, results);
     on.stream().enqueue([&called] { ++called; });
     on.stream().record().wait();
     EXPECT_EQ(called, 1);
@@ -92,13 +101,11 @@ TEST(FailingCall, EndsTheJobWithOneClearError) {
     }
     failed = cuda_standin::failed_call();
     if (error) {
-      const auto* const library = failed.rfind("cublas", 0) == 0 ? "cuBLAS" : "cuda:0";
-      EXPECT_THAT(*error, testing::AnyOf(testing::HasSubstr(failed), testing::HasSubstr(library)))
+      EXPECT_THAT(*error, testing::AnyOf(testing::HasSubstr(failed),
+                                         testing::StartsWith(beginning_for(failed))))
           << "call " << call;
-      std::fprintf(stderr, "%ld %s: %s\n", call, failed.c_str(), error->c_str());
       EXPECT_FALSE(failed.empty()) << *error;
     } else {
-      std::fprintf(stderr, "%ld %s forgiven\n", call, failed.c_str());
       EXPECT_TRUE(failed.empty() || kForgiven.count(failed) == 1)
           << "call " << call << ": nobody was told of " << failed;
     }

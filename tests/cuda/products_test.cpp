@@ -206,7 +206,27 @@ TEST(CudaLinear, PackedRowsAtAnyAddress) {
   }
 }
 
-/// A row of x, all of one number, times a weight of ones.
+TEST(CudaLinear, InputsAndOutputsAtAnyAddress) {
+  CudaCase cuda;
+  for (const bool packed : {false, true}) {
+    const Problem problem({5, 200, 24},
+                          packed ? std::optional(PackFormat{Packing::int4, 64}) : std::nullopt);
+    auto initial = problem.initial;
+    const auto args = problem.args(initial, Epilogue::relu);
+    const auto expected = reference_linear(args);
+    OnDevice device(cuda, problem);
+    const auto behind_one = [&](auto items) {
+      items.insert(items.begin(), items.front());
+      return cuda.put(items) + 1;
+    };
+    device.x = behind_one(problem.x);
+    device.bias = behind_one(problem.bias);
+    device.out = behind_one(problem.initial);
+    expect_close(device.product(args, initial).data(), 24, expected, problem.shape, problem.what());
+  }
+}
+
+/// A row of zeros and one number, times a weight of ones.
 float product_of(CudaCase& cuda, float x, bool packed) {
   constexpr std::int64_t kIn = 32;
   Problem problem({1, kIn, 1});

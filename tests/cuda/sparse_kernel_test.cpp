@@ -230,14 +230,16 @@ TEST(CudaSparseAttention, ValuesTravelAsOnTheHost) {
       const auto size = static_cast<std::size_t>(
           model.kv_heads * device::value_records(0.3, earlier, model.heads / model.kv_heads) *
           record);
-      std::vector<std::byte> expected(size + 4, std::byte{0xff});
+      // Nothing that looks like the end.
+      const std::vector<std::byte> unwritten(size + 4, std::byte{0x11});
+      auto expected = unwritten;
       auto host = Split::part(split.host(), true);
       host.sequences.front().values = expected.data();
       TestDevice().run(&Device::gather_values, host);
 
       AttentionCase gpu;
       auto args = Split::part(split.on(gpu), true);
-      args.sequences.front().values = gpu.take<std::byte>(size + 4);
+      args.sequences.front().values = gpu.put(unwritten);
       gpu.run(gather_values, args);
       ASSERT_TRUE(gpu.get(args.sequences.front().values, size + 4) == expected) << model.name();
 
@@ -246,13 +248,13 @@ TEST(CudaSparseAttention, ValuesTravelAsOnTheHost) {
       auto filled = empty_cache.contents();
       auto to = args;
       for (std::size_t p = 0; p < filled.size(); ++p) {
-        const bool here = p % 2 == 1;
+        const bool here = p % 2 == 0;
         host.sequences.front().pages[p] = here ? filled[p].data() : nullptr;
         to.sequences.front().pages[p] = here ? gpu.take<std::byte>(filled[p].size()) : nullptr;
       }
       TestDevice().run(&Device::scatter_values, host);
       gpu.run(scatter_values, to);
-      for (std::size_t p = 1; p < filled.size(); p += 2) {
+      for (std::size_t p = 0; p < filled.size(); p += 2) {
         ASSERT_TRUE(gpu.get(to.sequences.front().pages[p], filled[p].size()) == filled[p])
             << model.name() << ", page " << p;
       }

@@ -12,8 +12,8 @@ namespace stagecoach::test {
 
 /// What is done wrong on purpose.
 struct Fault {
-  std::string deaf;        ///< the stream of this name waits for nothing
-  std::string wrong_copy;  ///< copies to the device go by the stream of this name
+  std::string deaf{};        ///< the stream of this name waits for nothing
+  std::string wrong_copy{};  ///< copies to the device go by the stream of this name
 };
 
 /// A stream that keeps every event that was recorded on it.

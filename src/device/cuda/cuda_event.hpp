@@ -63,6 +63,8 @@ class CudaEvent final : public Event::State {
 
   /// Marks the point. On the thread that issues the stream's work; once. Throws CudaError.
   void issue(cudaStream_t stream);
+  /// Once it is issued.
+  [[nodiscard]] cudaEvent_t native() const noexcept { return event_; }
   /// The point will never come.
   void drop() { issued_.drop(); }
   /// Blocks until the point is issued, then makes `stream` wait for it. Throws JobAborted if it was

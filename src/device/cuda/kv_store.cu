@@ -30,9 +30,7 @@ __device__ std::uint16_t half_bits(float value) {
   return static_cast<std::uint16_t>(sign | ((magnitude + 0xfffu + odd - (112u << 23)) >> 13));
 }
 
-__device__ float half_value(std::uint16_t bits) {
-  return __half2float(__ushort_as_half(bits));
-}
+__device__ float half_value(std::uint16_t bits) { return __half2float(__ushort_as_half(bits)); }
 
 __device__ bool is_finite_half(std::uint16_t bits) { return (bits & 0x7c00u) != 0x7c00u; }
 __device__ bool is_finite_float(float value) {

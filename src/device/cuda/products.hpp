@@ -15,8 +15,9 @@ namespace stagecoach::device::cuda {
 inline constexpr std::int64_t kPackedProductRows = 8;
 
 /// Device::linear. x is rounded to f16 (beyond its range: to the largest f16), sums are f32. f16
-/// weights go to cuBLAS, with a workspace that is part of the operation's scratch, so a product of
-/// given shapes repeats its bits; a row's bits may differ with the number of rows.
+/// weights go to cuBLAS, at most 512 rows at a time, with a workspace of 32 MiB that is part of the
+/// operation's scratch, so a product of given shapes repeats its bits; a row's bits may differ with
+/// the number of rows. Packed weights go to a kernel of our own, whose rows have one order of sums.
 class Products {
  public:
   /// Of the current device. CudaError if cuBLAS refuses.
@@ -29,7 +30,7 @@ class Products {
 
   void linear(Operation& operation, const LinearArgs& args);
 
-  /// "cuBLAS 13.0.2"
+  /// "cuBLAS 13.1.0"
   [[nodiscard]] static std::string version();
   static OperationBytes bytes(const ScratchShape& shape);
 

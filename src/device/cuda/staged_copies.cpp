@@ -14,7 +14,8 @@ StagedCopies::StagedCopies(int device_index, const std::shared_ptr<PinnedRanges>
 
 void StagedCopies::to_device(CudaStream& stream, std::byte* to, const std::byte* from,
                              std::size_t size_bytes) {
-  stream.catch_up_on_host();  // before the lock: another stream may have to come to its event
+  // Before the lock: what is waited for may need another stream's copy, here or on another rank.
+  stream.catch_up_on_host();
   const std::lock_guard lock(up_.mutex);
   for (std::size_t done = 0; done < size_bytes;) {
     const auto piece = std::min(kPieceBytes, size_bytes - done);
@@ -42,6 +43,7 @@ void StagedCopies::to_host(CudaStream& stream, std::byte* to, const std::byte* f
     std::memcpy(to + piece.offset, piece.slot, piece.size_bytes);
     on_their_way.pop_front();
   };
+  stream.catch_up_on_host();  // as above
   const std::lock_guard lock(down_.mutex);
   for (std::size_t done = 0; done < size_bytes;) {
     if (on_their_way.size() == kPieces - 1) {

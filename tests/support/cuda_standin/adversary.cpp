@@ -1,6 +1,7 @@
 #include "support/cuda_standin/adversary.hpp"
 
 #include <algorithm>
+#include <array>
 #include <set>
 
 #include "support/cuda_standin/engine.hpp"
@@ -32,7 +33,19 @@ void Adversary::begin_epoch() {
   way_ = kWays[random_() % kWays.size()];
   ranks_ = random_();
   left_ = coin() ? static_cast<int>(1 + random_() % 4) : static_cast<int>(16 + random_() % 64);
-  hold_ = std::chrono::microseconds(random_() % 4 == 0 ? 0 : 100 + random_() % 900);
+  hold_ = std::chrono::microseconds(random_hold());
+}
+
+// In microseconds. Long ones find more where the machine is busy, and cost more.
+std::uint64_t Adversary::random_hold() {
+  switch (random_() % 4) {
+    case 0:
+      return 0;
+    case 1:
+      return 2000 + random_() % 6000;
+    default:
+      return 200 + random_() % 1000;
+  }
 }
 
 StreamState* Adversary::first_by_rank(const std::vector<StreamState*>& streams) const {
@@ -45,7 +58,7 @@ StreamState* Adversary::first_by_rank(const std::vector<StreamState*>& streams) 
 }
 
 StreamState* Adversary::choose(const std::vector<StreamState*>& candidates,
-                               const std::list<Waiter>& waiters) {
+                               const std::vector<const Waiter*>& waiters) {
   if (--left_ < 0) {
     begin_epoch();
   }
@@ -56,8 +69,8 @@ StreamState* Adversary::choose(const std::vector<StreamState*>& candidates,
     return first_by_rank(candidates);
   }
   std::set<StreamState*> needed;
-  for (const Waiter& waiter : waiters) {
-    add_needed(waiter.stream.get(), needed);
+  for (const Waiter* const waiter : waiters) {
+    add_needed(waiter->stream.get(), needed);
   }
   std::vector<StreamState*> preferred;
   for (StreamState* const stream : candidates) {

@@ -2,8 +2,6 @@
 
 #include <chrono>
 #include <cstdint>
-#include <list>
-#include <memory>
 #include <random>
 #include <vector>
 
@@ -20,9 +18,10 @@ class Adversary {
 
   /// Of streams whose next task can run; never null if there is one.
   StreamState* choose(const std::vector<StreamState*>& candidates,
-                      const std::list<Waiter>& waiters);
+                      const std::vector<const Waiter*>& waiters);
 
-  /// For how long nothing should run, as long as no thread of the host waits. Then: held().
+  /// For how long after the newest work nothing should run, as long as no thread of the host waits.
+  /// Then: held().
   [[nodiscard]] std::chrono::microseconds hold() const { return hold_; }
   void held() { hold_ = {}; }
 
@@ -31,6 +30,7 @@ class Adversary {
  private:
   enum class Way { needed_only, needed_last, starve, any };
   void begin_epoch();
+  std::uint64_t random_hold();
   StreamState* first_by_rank(const std::vector<StreamState*>& streams) const;
 
   std::mt19937_64 random_;

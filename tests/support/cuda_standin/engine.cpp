@@ -247,36 +247,49 @@ void Engine::serve(const std::shared_ptr<StreamState>& stream) {
   }
 }
 
+std::vector<StreamState*> Engine::candidates() const {
+  std::vector<StreamState*> found;
+  for (const auto& stream : streams_) {
+    if (!stream->tasks.empty() && runnable(stream->tasks.front())) {
+      found.push_back(stream.get());
+    }
+  }
+  return found;
+}
+
+// Without threads that need not wait any more and have not woken yet.
+std::vector<const Waiter*> Engine::waiting() const {
+  std::vector<const Waiter*> found;
+  for (const Waiter& waiter : waiters_) {
+    if (!waiter.over()) {
+      found.push_back(&waiter);
+    }
+  }
+  return found;
+}
+
 void Engine::serve_all() {
   std::unique_lock lock(mutex_);
-  auto hold_began = Clock::now();
-  bool holding = false;
+  auto hold_began = Clock::time_point::max();
   while (!ending_) {
-    std::vector<StreamState*> candidates;
-    for (const auto& stream : streams_) {
-      if (!stream->tasks.empty() && runnable(stream->tasks.front())) {
-        candidates.push_back(stream.get());
-      }
-    }
-    if (candidates.empty()) {
-      holding = false;
+    const auto runnable_streams = candidates();
+    if (runnable_streams.empty()) {
+      hold_began = Clock::time_point::max();
       executor_wake_.wait(lock);
       continue;
     }
-    if (waiters_.empty() && adversary_->hold() > 0us) {
-      if (!holding) {
-        holding = true;
-        hold_began = Clock::now();
-      }
-      // What is added meanwhile comes into the choice.
-      if (executor_wake_.wait_until(lock, hold_began + adversary_->hold()) ==
-          std::cv_status::no_timeout) {
-        continue;
+    const auto waiters = waiting();
+    if (const auto hold = adversary_->hold(); waiters.empty() && hold > 0us) {
+      const auto now = Clock::now();
+      hold_began = std::min(hold_began, now);
+      const auto end = std::min(now + hold, hold_began + 8 * hold);
+      if (executor_wake_.wait_until(lock, end) == std::cv_status::no_timeout) {
+        continue;  // with what has been added
       }
       adversary_->held();
     }
-    holding = false;
-    StreamState& stream = *adversary_->choose(candidates, waiters_);
+    hold_began = Clock::time_point::max();
+    StreamState& stream = *adversary_->choose(runnable_streams, waiters);
     const std::int64_t before = stream.finished;
     run_head(stream, lock);
     if (stream.finished == before) {

@@ -8,7 +8,6 @@
 #include <list>
 #include <memory>
 #include <mutex>
-#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -105,14 +104,14 @@ class Engine {
   bool backwards();
 
  private:
-  void start(const std::shared_ptr<StreamState>& stream);
   void serve(const std::shared_ptr<StreamState>& stream);
   void serve_all();
+  [[nodiscard]] std::vector<StreamState*> candidates() const;
+  [[nodiscard]] std::vector<const Waiter*> waiting() const;
   void run_head(StreamState& stream, std::unique_lock<std::mutex>& lock);
   void run_step(StreamState& stream, Task& task, std::unique_lock<std::mutex>& lock);
   void finish_head(StreamState& stream);
   void reap(std::unique_lock<std::mutex>& lock);
-  void wake_all();
   cudaError_t add(const std::shared_ptr<StreamState>& stream, Task task);
   cudaError_t wait(std::unique_lock<std::mutex>& lock, Waiter waiter);
   [[nodiscard]] cudaError_t status() const;

@@ -114,8 +114,8 @@ void Fiber::restart(void (*entry)()) {
   std::byte* const top = mapping_ + page_bytes() + size_bytes_;
   // As after a call: six saved registers, the address to return to, and above it, where the
   // caller's would be, nothing. A function begins with its stack 8 bytes off a multiple of 16.
-  auto* const frame = reinterpret_cast<void**>(top) - 10;
-  for (int i = 0; i < 9; ++i) {
+  auto* const frame = reinterpret_cast<void**>(top) - 8;
+  for (int i = 0; i < 8; ++i) {
     frame[i] = nullptr;
   }
   frame[6] = reinterpret_cast<void*>(entry);

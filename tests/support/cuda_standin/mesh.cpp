@@ -58,7 +58,8 @@ Mesh::Mesh(std::string name, int ranks, int rank, int device)
       device_(device),
       listener_(make_socket()),
       to_(static_cast<std::size_t>(ranks)),
-      from_(static_cast<std::size_t>(ranks)) {
+      from_(static_cast<std::size_t>(ranks)),
+      devices_(static_cast<std::size_t>(ranks)) {
   sockaddr_un own{};
   const socklen_t length = fill(own, address(rank));
   if (bind(listener_.get(), reinterpret_cast<const sockaddr*>(&own), length) != 0 ||
@@ -82,7 +83,22 @@ bool Mesh::connect() {
     return std::all_of(sockets.begin(), sockets.end(),
                        [](const Descriptor& socket) { return socket.there(); });
   };
-  return all(to_) && all(from_);
+  if (!all(to_) || !all(from_)) {
+    return false;
+  }
+  check_devices();
+  return true;
+}
+
+// Only once all have met, so that all are told.
+void Mesh::check_devices() const {
+  for (int peer = 0; peer < ranks_; ++peer) {
+    if (peer != rank_ && devices_[static_cast<std::size_t>(peer)] == device_) {
+      throw MeshError(MeshError::Kind::same_device,
+                      "Duplicate GPU detected : rank " + std::to_string(rank_) + " and rank " +
+                          std::to_string(peer) + " both on CUDA device " + std::to_string(device_));
+    }
+  }
 }
 
 void Mesh::call(int peer) {
@@ -129,12 +145,7 @@ bool Mesh::take_hello(Descriptor& socket) {
     throw MeshError(MeshError::Kind::mismatch, "ranks of different numbers of ranks meet");
   }
   from_[static_cast<std::size_t>(hello.rank)] = std::move(socket);
-  if (hello.rank != rank_ && hello.device == device_) {
-    throw MeshError(MeshError::Kind::same_device,
-                    "Duplicate GPU detected : rank " + std::to_string(rank_) + " and rank " +
-                        std::to_string(hello.rank) + " both on CUDA device " +
-                        std::to_string(device_));
-  }
+  devices_[static_cast<std::size_t>(hello.rank)] = hello.device;
   return true;
 }
 

@@ -56,6 +56,7 @@ class Mesh {
   [[nodiscard]] std::string address(int rank) const;
   void call(int peer);
   void accept_all();
+  void check_devices() const;
   bool take_hello(Descriptor& socket);
 
   const std::string name_;
@@ -65,6 +66,7 @@ class Mesh {
   Descriptor listener_;
   std::vector<Descriptor> to_;
   std::vector<Descriptor> from_;
+  std::vector<int> devices_;           ///< by rank
   std::vector<Descriptor> strangers_;  ///< have not said yet who they are
 };
 

@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+struct CUevent_st;
+
 /// Controls of the stand-ins for CUDA, cuBLAS and NCCL, for tests. Whole programs take the same
 /// settings from environment variables (in brackets).
 namespace cuda_standin {
@@ -48,5 +50,7 @@ struct OrderEvent {
 /// Begins a new log, or ends logging.
 void log_order(bool on);
 std::vector<OrderEvent> order_log();
+/// The number that the log has of an event.
+int event_number(const CUevent_st* event);
 
 }  // namespace cuda_standin

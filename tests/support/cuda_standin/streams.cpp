@@ -22,6 +22,9 @@ struct CUevent_st {
 };
 
 namespace cuda_standin {
+
+int event_number(const CUevent_st* event) { return event->state->number; }
+
 namespace {
 
 constexpr std::size_t kSharedBytes = 48 << 10;
@@ -226,6 +229,11 @@ cudaError_t cudaMemsetAsync(void* to, int value, std::size_t size_bytes, cudaStr
   }
   return give(
       Engine::get().submit(state, cuda_standin::once([=] { std::memset(to, value, size_bytes); })));
+}
+
+cudaError_t cudaMemset(void* to, int value, std::size_t size_bytes) {
+  const cudaError_t error = cudaMemsetAsync(to, value, size_bytes, nullptr);
+  return error != cudaSuccess ? error : give(Engine::get().wait_for(stream_of(nullptr)));
 }
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {

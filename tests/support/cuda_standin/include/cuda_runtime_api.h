@@ -142,6 +142,8 @@ cudaError_t cudaMemcpy(void* to, const void* from, std::size_t size_bytes, cudaM
 cudaError_t cudaMemsetAsync(void* to, int value, std::size_t size_bytes,
                             cudaStream_t stream = nullptr);
 
+cudaError_t cudaMemset(void* to, int value, std::size_t size_bytes);
+
 template <typename T>
 cudaError_t cudaMalloc(T** memory, std::size_t size_bytes) {
   return cudaMalloc(reinterpret_cast<void**>(memory), size_bytes);
