@@ -72,7 +72,8 @@ pack() {
   trap "rm -rf -- '$stage'" EXIT
   name=$stage/stagecoach-gpu
   mkdir -p "$name/third_party/include" "$name/third_party/lib"
-  (cd "$root" && git ls-files -z src/base src/device tests/cuda tests/gpu tests/support bench/gpu \
+  (cd "$root" && git ls-files -z src/base src/device tests/cuda tests/gpu tests/support \
+    'tests/unit/device/*.hpp' bench/gpu \
     bench/common.sh launch/mpi-settings.sh configs/models examples LICENSE |
     xargs -0 cp --parents -t "$name")
   cp -r /usr/src/googletest "$name/third_party/"
