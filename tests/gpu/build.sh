@@ -104,8 +104,9 @@ add() {
   done
 }
 base=()
-for name in abort_signal aligned_memory error half hash memory_budget packing pinned_memory units; do
-  base+=("src/base/$name.cpp")
+for source in src/base/*.cpp; do
+  # The log needs spdlog, and nothing here has one.
+  [[ $source == */log.cpp ]] || base+=("$source")
 done
 add cpp "${base[@]}" src/device/argument_checks.cpp src/device/buffer.cpp \
   tests/support/scalar_reference.cpp
