@@ -104,8 +104,9 @@ add() {
   done
 }
 base=()
-for name in abort_signal aligned_memory error half hash memory_budget packing pinned_memory units; do
-  base+=("src/base/$name.cpp")
+for source in src/base/*.cpp; do
+  # The log needs spdlog, and nothing here has one.
+  [[ $source == */log.cpp ]] || base+=("$source")
 done
 add cpp "${base[@]}" src/device/argument_checks.cpp src/device/buffer.cpp \
   tests/support/scalar_reference.cpp
@@ -128,13 +129,28 @@ library_count=${#sources[@]}
 
 add gtest "$googletest/googletest/src/gtest-all.cc" "$googletest/googlemock/src/gmock-all.cc" \
   "$googletest/googlemock/src/gmock_main.cc"
-# includes PATTERN SOURCE: whether it, or a header of tests/cuda that it includes, has such an include.
-includes() {
-  local headers
-  mapfile -t headers < <(sed -n 's/^#include "\(cuda\/.*\)"$/tests\/\1/p' "$2")
-  grep -qE "^#include [\"<]($1)" "$2" "${headers[@]}"
+# reach SOURCE: it and the headers of tests/ that it includes, or they do.
+reach() {
+  local -a files=("$1")
+  local -A seen=(["$1"]=1)
+  local i header
+  for ((i = 0; i < ${#files[@]}; ++i)); do
+    while read -r header; do
+      if [[ -e tests/$header && -z ${seen[$header]:-} ]]; then
+        seen[$header]=1
+        files+=("tests/$header")
+      fi
+    done < <(sed -n 's/^#include "\(.*\)"$/\1/p' "${files[i]}")
+  done
+  printf '%s\n' "${files[@]}"
 }
-larger='comm/|stage/|job/|offload/|model/|mpi|support/transport_conformance|cuda/device_memory_transport'
+# includes PATTERN SOURCE: whether one of them has such an include.
+includes() {
+  local files
+  mapfile -t files < <(reach "$2")
+  grep -qE "^#include [\"<]($1)" "${files[@]}"
+}
+larger='comm/|e2e/|support/program|support/temp_folder|stage/|job/|offload/|model/|mpi|support/transport_conformance|cuda/device_memory_transport'
 tests=()
 helpers=()
 for source in tests/cuda/*.cpp; do
