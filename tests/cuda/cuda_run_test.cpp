@@ -27,20 +27,30 @@ class CudaRun : public ::testing::Test {
   static void SetUpTestSuite() {
     tiny_ = std::make_unique<TinyOpt>();
     prompts_ = tiny_->folder().write("greedy.jsonl", testing::greedy_requests(6));
-    const auto output = tiny_->fresh_file("alone");
-    const auto end = testing::run_program(with({}, job(output, {})));
-    ASSERT_EQ(end.exit_code, 0) << end.err;
-    alone_ = testing::read_results(output);
+    for (int stages = 1; stages <= 4; ++stages) {
+      const auto output = tiny_->fresh_file("alone");
+      const auto end = testing::run_program(
+          with({}, job(output, {"--device", "cuda", "--stages", std::to_string(stages)})));
+      ASSERT_EQ(end.exit_code, 0) << end.err;
+      alone_.push_back(testing::read_results(output));
+      // The pieces of a prompt depend on the number of stages, and so do a few bits.
+      testing::expect_same_greedy_tokens(alone_.back(), alone_.front());
+    }
   }
   static void TearDownTestSuite() { tiny_.reset(); }
 
   static Words job(const std::string& output, const Words& options) {
-    return Words{STAGECOACH_PROGRAM, "run",    "--model",           tiny_->store(),
-                 "--prompts",        prompts_, "--output",          output,
-                 "--device",         "cuda",   "--threads",         "1",
-                 "--timeout",        "60",     "--logprobs",        "3",
-                 "--gpu-batch-size", "4",      "--num-gpu-batches", "2",
-                 "--prefill-piece",  "96",     "--offload-dir",     tiny_->folder().path()} +
+    return Words{STAGECOACH_PROGRAM,  "run",
+                 "--model",           tiny_->store(),
+                 "--prompts",         prompts_,
+                 "--output",          output,
+                 "--threads",         "1",
+                 "--timeout",         "60",
+                 "--logprobs",        "3",
+                 "--gpu-batch-size",  "4",
+                 "--num-gpu-batches", "2",
+                 "--prefill-piece",   "96",
+                 "--offload-dir",     tiny_->folder().path()} +
            options;
   }
 
@@ -53,15 +63,18 @@ class CudaRun : public ::testing::Test {
     return words + command;
   }
 
-  ProgramEnd run(int ranks, const Words& settings, const Words& options) {
+  ProgramEnd run(int ranks, const Words& settings, const Words& options,
+                 const std::string& device = "cuda") {
     output_ = tiny_->fresh_file("out");
-    const auto command = with(settings, job(output_, options));
+    const auto command = with(settings, job(output_, Words{"--device", device} + options));
     return testing::run_program(ranks == 1 ? command : testing::mpiexec(ranks) + command);
   }
 
-  void expect_same_bytes(const ProgramEnd& end) const {
+  /// As in one process with so many stages, all on GPUs.
+  void expect_same_bytes(int ranks, const ProgramEnd& end) const {
     ASSERT_EQ(end.exit_code, 0) << end.err;
-    testing::expect_same_results(testing::read_results(output_), alone_);
+    testing::expect_same_results(testing::read_results(output_),
+                                 alone_.at(static_cast<std::size_t>(ranks - 1)));
   }
 
   void expect_refused(const ProgramEnd& end, const Words& parts) const {
@@ -75,7 +88,7 @@ class CudaRun : public ::testing::Test {
 
   static inline std::unique_ptr<TinyOpt> tiny_;
   static inline std::string prompts_;
-  static inline Results alone_;
+  static inline std::vector<Results> alone_;  ///< by the number of stages
   std::string output_;
 };
 
@@ -83,7 +96,7 @@ TEST_F(CudaRun, SameBytesOverNcclForEveryNumberOfRanks) {
   for (const int ranks : {1, 2, 3, 4}) {
     SCOPED_TRACE(ranks);
     const auto end = run(ranks, {"DEVICES=4"}, {"--transport", ranks == 1 ? "auto" : "nccl"});
-    expect_same_bytes(end);
+    expect_same_bytes(ranks, end);
     if (ranks > 1) {
       EXPECT_THAT(end.err, HasSubstr("NCCL"));
       EXPECT_THAT(end.err, HasSubstr("cuda:1"));
@@ -97,7 +110,7 @@ TEST_F(CudaRun, SameBytesOverNcclWithWeightsAndCacheInTiers) {
         Words{"0", "0", "0", "0", "100", "0"}}) {
     const auto end = run(2, {"DEVICES=2", "ADVERSARY=7"},
                          Words{"--cpu-attention", "off", "--percent"} + percent);
-    expect_same_bytes(end);
+    expect_same_bytes(2, end);
     EXPECT_THAT(end.err, HasSubstr("NCCL"));
   }
 }
@@ -105,20 +118,20 @@ TEST_F(CudaRun, SameBytesOverNcclWithWeightsAndCacheInTiers) {
 TEST_F(CudaRun, SameBytesOverMpi) {
   for (const int ranks : {2, 4}) {
     const auto end = run(ranks, {"DEVICES=4"}, {"--transport", "mpi"});
-    expect_same_bytes(end);
+    expect_same_bytes(ranks, end);
     EXPECT_THAT(end.err, Not(HasSubstr("over NCCL")));
   }
 }
 
 TEST_F(CudaRun, RanksThatShareAGpuFallBackToMpiAndSaySo) {
   const auto end = run(3, {"DEVICES=2"}, {"--transport", "nccl"});
-  expect_same_bytes(end);
+  expect_same_bytes(3, end);
   EXPECT_THAT(end.err, HasSubstr("ranks 0 and 2 share"));
 }
 
 TEST_F(CudaRun, ActivationsInDramFallBackToMpiAndSaySo) {
   const auto end = run(2, {"DEVICES=2"}, {"--percent", "100", "0", "100", "0", "0", "100"});
-  expect_same_bytes(end);
+  expect_same_bytes(2, end);
   EXPECT_THAT(end.err, HasSubstr("hidden states go over MPI"));
 }
 
@@ -130,16 +143,16 @@ TEST_F(CudaRun, WithoutAGpuItSaysSo) {
       expect_refused(run(ranks, {setting}, {}), {"--device cuda", "no usable GPU"});
     }
   }
-  expect_refused(run(1, {"DEVICES=2"}, {"--device", "cuda:2"}), {"cuda:2", "2 GPUs"});
+  expect_refused(run(1, {"DEVICES=2"}, {}, "cuda:2"), {"cuda:2", "2 GPUs"});
 }
 
 TEST_F(CudaRun, AutoTakesTheHostWhereThereIsNoGpu) {
-  const auto end = run(1, {"NO_DEVICE=100"}, {"--device", "auto"});
+  const auto end = run(1, {"NO_DEVICE=100"}, {}, "auto");
   ASSERT_EQ(end.exit_code, 0) << end.err;
   EXPECT_THAT(end.err, HasSubstr("(host, "));
-  testing::expect_same_greedy_tokens(testing::read_results(output_), alone_);
-  const auto gpu = run(1, {}, {"--device", "auto"});
-  expect_same_bytes(gpu);
+  testing::expect_same_greedy_tokens(testing::read_results(output_), alone_.front());
+  const auto gpu = run(1, {}, {}, "auto");
+  expect_same_bytes(1, gpu);
   EXPECT_THAT(gpu.err, HasSubstr("(cuda:0, "));
 }
 
