@@ -12,13 +12,16 @@ cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.."
 
 jobs=$(nproc)
 fuzz_seconds=5
-unit_programs=(base_test model_test device_test comm_test offload_test stage_test job_test cli_test)
+unit_programs=(base_test model_test device_test comm_test offload_test stage_test job_test cli_test
+  standin_test cuda_device_test cuda_rows_test cuda_attention_test cuda_engine_test nccl_transport_test)
 # Test programs whose subject has threads; and whole jobs with their stages as threads.
-tsan_programs=(base_test comm_test device_test offload_test stage_test job_test)
+tsan_programs=(base_test comm_test device_test offload_test stage_test job_test
+  standin_test cuda_device_test nccl_transport_test)
 tsan_jobs=(
-  "invariance_test *.NumberOfStages"
-  "placement_test *.DelaysAndScarcePages:*.EachStageItsOwnPolicy:*.CpuAttention"
-  "compression_test *.SameBytesWithDelays"
+  "cuda/cuda_engine_test *.EventsAreTheSchedulesDependencies:*.SameOutcomesWhateverNoEventOrders"
+  "e2e/invariance_test *.NumberOfStages"
+  "e2e/placement_test *.DelaysAndScarcePages:*.EachStageItsOwnPolicy:*.CpuAttention"
+  "e2e/compression_test *.SameBytesWithDelays"
 )
 
 passed=0
@@ -104,13 +107,14 @@ test_asan() {
 
 test_tsan() {
   export TSAN_OPTIONS="ignore_noninstrumented_modules=1 suppressions=$PWD/tests/sanitizers/tsan.supp"
-  build tsan --target "${tsan_programs[@]}" "${tsan_jobs[@]%% *}"
+  local jobs_of_tsan=("${tsan_jobs[@]%% *}")
+  build tsan --target "${tsan_programs[@]}" "${jobs_of_tsan[@]##*/}"
   local pattern
   pattern=$(IFS='|'; echo "^(${tsan_programs[*]})\$")
   run_ctest tsan --tests-regex "$pattern"
   local job
   for job in "${tsan_jobs[@]}"; do
-    run_program "build/tsan/tests/e2e/${job%% *}" --gtest_filter="${job#* }"
+    run_program "build/tsan/tests/${job%% *}" --gtest_filter="${job#* }"
   done
 }
 
