@@ -24,7 +24,7 @@ packages=(
 # The names are the same on both systems. The fuzzer's runtime carries the version of the default
 # clang: 14 on Debian 12, 18 on Ubuntu 24.04. The formatter is 14 on both: another version formats
 # differently.
-dev_packages=(clang-format-14 clang-tidy-14 clang shellcheck libbenchmark-dev libdnnl-dev fio)
+dev_packages=(ccache clang-format-14 clang-tidy-14 clang shellcheck libbenchmark-dev libdnnl-dev fio)
 
 case ${1:-} in
   '') ;;

@@ -18,7 +18,7 @@ unit_programs=(base_test model_test device_test comm_test offload_test stage_tes
 tsan_programs=(base_test comm_test device_test offload_test stage_test job_test
   standin_test cuda_device_test nccl_transport_test)
 tsan_jobs=(
-  "cuda/cuda_engine_test *.EventsAreTheSchedulesDependencies:*.SameOutcomesWhateverNoEventOrders"
+  "cuda/cuda_engine_test */CudaSchedule.EventsAreItsDependencies/3"
   "e2e/invariance_test *.NumberOfStages"
   "e2e/placement_test *.DelaysAndScarcePages:*.EachStageItsOwnPolicy:*.CpuAttention"
   "e2e/compression_test *.SameBytesWithDelays"
@@ -106,7 +106,8 @@ test_asan() {
 }
 
 test_tsan() {
-  export TSAN_OPTIONS="ignore_noninstrumented_modules=1 suppressions=$PWD/tests/sanitizers/tsan.supp"
+  # Threads of the stand-in for CUDA end by themselves, and nobody may be left to join the last ones.
+  export TSAN_OPTIONS="ignore_noninstrumented_modules=1 report_thread_leaks=0 suppressions=$PWD/tests/sanitizers/tsan.supp"
   local jobs_of_tsan=("${tsan_jobs[@]%% *}")
   build tsan --target "${tsan_programs[@]}" "${jobs_of_tsan[@]##*/}"
   local pattern

@@ -87,7 +87,8 @@ inline std::vector<Half> random_halves(std::int64_t count, unsigned seed, float 
 /// Equal bits, NaN and signed zeros included.
 template <typename T>
 [[nodiscard]] bool same_bits(std::span<const T> a, std::span<const T> b) {
-  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size_bytes()) == 0;
+  return a.size() == b.size() &&
+         (a.empty() || std::memcmp(a.data(), b.data(), a.size_bytes()) == 0);
 }
 
 }  // namespace stagecoach::test
