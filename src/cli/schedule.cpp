@@ -14,6 +14,7 @@
 #include "cli/ini_file.hpp"
 #include "cli/options.hpp"
 #include "cli/policy_options.hpp"
+#include "device/cuda/packed_product_rows.hpp"
 #include "model/weight_store.hpp"
 #include "stage/batcher.hpp"
 #include "stage/partition.hpp"
@@ -24,7 +25,7 @@ namespace {
 using Integer = std::int64_t;
 
 /// Rows up to which a product reads packed weights as they lie: on a GPU, and on a CPU.
-constexpr Integer kGpuPackedRows = 8;
+constexpr Integer kGpuPackedRows = device::cuda::kPackedProductRows;
 constexpr Integer kMostRows = std::numeric_limits<Integer>::max();
 
 constexpr const char* kUsage =

@@ -1,8 +1,10 @@
 // The program with the stand-ins under mpiexec: hidden states over NCCL or MPI, GPUs given out to
 // ranks, and what it says where there is no GPU or not enough of it.
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <signal.h>
 
 #include <filesystem>
 
@@ -39,10 +41,11 @@ class CudaRun : public ::testing::Test {
   }
   static void TearDownTestSuite() { tiny_.reset(); }
 
-  static Words job(const std::string& output, const Words& options) {
+  static Words job(const std::string& output, const Words& options,
+                   const std::string& prompts = prompts_) {
     return Words{STAGECOACH_PROGRAM,  "run",
                  "--model",           tiny_->store(),
-                 "--prompts",         prompts_,
+                 "--prompts",         prompts,
                  "--output",          output,
                  "--threads",         "1",
                  "--timeout",         "60",
@@ -160,6 +163,52 @@ TEST_F(CudaRun, WhatDoesNotFitIsRefusedWithNumbersAndFlags) {
   expect_refused(run(1, {"MEMORY=20000000"}, {}), {"device", "MiB"});
   expect_refused(run(1, {}, {"--device-mem", "6MiB"}), {"--device-mem", "MiB"});
   expect_refused(run(1, {"MEMORY=100000000"}, {"--device-mem", "300MiB"}), {"--device-mem", "MiB"});
+}
+
+TEST_F(CudaRun, WhereNothingCanBePinnedItSaysSo) {
+  const auto end = run(1, {"PINNABLE=0"},
+                       {"--cpu-attention", "off", "--percent", "0", "100", "0", "100", "0", "100"});
+  expect_same_bytes(1, end);
+  EXPECT_THAT(end.err, HasSubstr("refuses to pin memory"));
+}
+
+/// Two ranks with a GPU each and more work than any test lets be done; rank 1 with `settings`.
+Words two_ranks_without_end(const Words& job, const Words& settings) {
+  return testing::mpiexec(1) + Words{"env", "STAGECOACH_STANDIN_DEVICES=2"} + job +
+         Words{":", "-n", "1", "env", "STAGECOACH_STANDIN_DEVICES=2"} + settings + job;
+}
+
+TEST_F(CudaRun, ARankThatIsKilledEndsTheJobSoon) {
+  const auto endless = tiny_->folder().write("endless.jsonl", testing::endless_requests());
+  for (const int victim : {0, 1}) {
+    SCOPED_TRACE(victim);
+    output_ = tiny_->fresh_file("out");
+    testing::Program program(
+        two_ranks_without_end(job(output_, {"--device", "cuda"}, endless), {}));
+    testing::wait_for_results(output_);
+    ASSERT_EQ(::kill(program.find_rank(victim), SIGKILL), 0);
+    EXPECT_EQ(testing::expect_end_soon(program).exit_code, 137);
+    EXPECT_TRUE(testing::all_end_soon(output_)) << "a rank outlived the job";
+    EXPECT_GT(testing::expect_whole_results(output_), 0u);
+  }
+}
+
+TEST_F(CudaRun, ACallThatFailsOnOneRankEndsTheJobWithOneLine) {
+  const auto endless = tiny_->folder().write("endless.jsonl", testing::endless_requests());
+  for (const int call : {40, 3000, 20001}) {
+    SCOPED_TRACE(call);
+    output_ = tiny_->fresh_file("out");
+    const auto failing = fmt::format("STAGECOACH_STANDIN_FAIL_CALL={}", call);
+    testing::Program program(
+        two_ranks_without_end(job(output_, {"--device", "cuda"}, endless), {failing}));
+    const auto end = program.wait(std::chrono::minutes(1));
+    ASSERT_TRUE(end.has_value());
+    EXPECT_EQ(end->exit_code, 1) << end->err;
+    EXPECT_EQ(lines_with(end->err, "stagecoach: "), 1) << end->err;
+    EXPECT_THAT(end->err, HasSubstr("rank 1 on "));
+    EXPECT_THAT(end->err, HasSubstr("could not "));
+    EXPECT_TRUE(testing::all_end_soon(output_)) << "a rank outlived the job";
+  }
 }
 
 }  // namespace

@@ -5,8 +5,8 @@
 #include "device/cuda/kernel.cuh"
 #include "device/cuda/launch.hpp"
 #include "device/cuda/packed_kernels.hpp"
+#include "device/cuda/packed_product_rows.hpp"
 #include "device/cuda/packed_rows.cuh"
-#include "device/cuda/products.hpp"
 
 namespace stagecoach::device::cuda {
 namespace {

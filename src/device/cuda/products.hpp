@@ -6,13 +6,10 @@
 #include <string>
 
 #include "device/cuda/operation.hpp"
+#include "device/cuda/packed_product_rows.hpp"
 #include "device/device.hpp"
 
 namespace stagecoach::device::cuda {
-
-/// Most rows of a product with packed weights that reads them as they lie; with more, it is done
-/// in pieces of this.
-inline constexpr std::int64_t kPackedProductRows = 8;
 
 /// Device::linear. x is rounded to f16 (beyond its range: to the largest f16), sums are f32. f16
 /// weights go to cuBLAS, at most 512 rows at a time, with a workspace of 32 MiB that is part of the

@@ -12,6 +12,7 @@
 #include "base/memory_budget.hpp"
 #include "base/pinned_memory.hpp"
 #include "device/argument_checks.hpp"
+#include "device/cuda/packed_product_rows.hpp"
 #include "device/host/attention.hpp"
 #include "device/host/isa.hpp"
 #include "device/host/kernels.hpp"
@@ -25,9 +26,6 @@ namespace {
 
 // Rows that one call of a row kernel is worth waking a worker for.
 constexpr std::int64_t kRowsAtOnce = 4;
-
-// What a GPU would answer.
-constexpr std::int64_t kRowsLikeGpu = 8;
 
 class LockedMemory final : public Pinned {
  public:
@@ -100,7 +98,7 @@ class HostDevice final : public Device {
   void widen(Stream& stream, WidenArgs args) override;
   // Products of many rows widen panels in the cache, whatever the weights are.
   [[nodiscard]] std::int64_t packed_product_rows() const override {
-    return host_addressable_ ? std::numeric_limits<std::int64_t>::max() : kRowsLikeGpu;
+    return host_addressable_ ? std::numeric_limits<std::int64_t>::max() : cuda::kPackedProductRows;
   }
   void store_kv(Stream& stream, AttentionArgs args) override;
   void attention(Stream& stream, AttentionArgs args) override;
