@@ -64,6 +64,7 @@ void NcclEdge::run(const std::function<ncclResult_t(ncclComm_t, cudaStream_t)>& 
     wait_for_stream(patience, what);
   } catch (...) {
     abort();
+    abort_.throw_if_raised();  // the other end may have gone for the same reason
     throw;
   }
 }
