@@ -63,7 +63,7 @@ bool PinnedRanges::contain(std::span<const std::byte> memory) const {
 }
 
 std::unique_ptr<Pinned> pin_memory(std::span<std::byte> memory, int device_index,
-                                   std::shared_ptr<PinnedRanges> ranges) {
+                                   const std::shared_ptr<PinnedRanges>& ranges) {
   if (memory.empty()) {
     return std::make_unique<NothingToUnpin>();
   }

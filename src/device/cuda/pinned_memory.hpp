@@ -28,7 +28,7 @@ class PinnedRanges {
 /// Pins memory for all GPUs and enters it into `ranges`. Null: the system refuses. Memory that
 /// somebody else has pinned stays his, and is not entered. Throws CudaError.
 std::unique_ptr<Pinned> pin_memory(std::span<std::byte> memory, int device_index,
-                                   std::shared_ptr<PinnedRanges> ranges);
+                                   const std::shared_ptr<PinnedRanges>& ranges);
 
 /// Memory of the host, pinned where the system allows.
 class PinnedBuffer {
