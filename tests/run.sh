@@ -161,11 +161,11 @@ verdicts=$logs/verdicts
 
 step 3 "packages" install_packages
 step 10 "build ($main_preset)" build_main
-step 8 "unit, mpi and end-to-end tests" test_main
+step 10 "unit, mpi and end-to-end tests" test_main
 if [[ $main_preset == ci ]]; then
   # The sanitizers know nothing of Open MPI: these builds do without it.
   configure_options=(-DSTAGECOACH_WITH_MPI=OFF)
-  step 11 "unit tests under ASan and UBSan" test_asan
+  step 12 "unit tests under ASan and UBSan" test_asan
   step 13 "tests with threads under TSan" test_tsan
   if command -v clang++ >/dev/null && [[ -e tests/fuzz/CMakeLists.txt ]]; then
     step 6 "fuzz targets, $fuzz_seconds s each" test_fuzz
