@@ -81,10 +81,23 @@ void NcclEdge::wait_for_stream(const Patience& patience, const std::string& what
     }
     auto state = ncclSuccess;
     check_nccl(ncclCommGetAsyncError(communicator_, &state), "tell its state");
+    if (state == ncclRemoteError) {
+      let_the_other_end_speak();
+    }
     if (state != ncclInProgress) {
       check_nccl(state, what);
     }
     patience.check();
+    back_off.pause();
+  }
+}
+
+/// A rank that fails ends the job with its own line, which names the cause; this one only knows that
+/// the other is gone.
+void NcclEdge::let_the_other_end_speak() const {
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(2);
+  BackOff back_off;
+  while (!abort_.raised() && std::chrono::steady_clock::now() < deadline) {
     back_off.pause();
   }
 }
