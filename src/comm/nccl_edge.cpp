@@ -92,8 +92,8 @@ void NcclEdge::wait_for_stream(const Patience& patience, const std::string& what
   }
 }
 
-/// A rank that fails ends the job with its own line, which names the cause; this one only knows that
-/// the other is gone.
+/// A rank that fails ends the job with its own line, which names the cause; this one only knows
+/// that the other is gone.
 void NcclEdge::let_the_other_end_speak() const {
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(2);
   BackOff back_off;
