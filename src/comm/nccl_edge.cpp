@@ -48,7 +48,7 @@ void NcclEdge::settle(ncclResult_t result, const Patience& patience, const std::
     back_off.pause();
     check_nccl(ncclCommGetAsyncError(communicator_, &result), "tell its state");
   }
-  check_nccl(result, what);
+  check_state(result, what);
 }
 
 void NcclEdge::run(const std::function<ncclResult_t(ncclComm_t, cudaStream_t)>& enqueue,
@@ -81,11 +81,8 @@ void NcclEdge::wait_for_stream(const Patience& patience, const std::string& what
     }
     auto state = ncclSuccess;
     check_nccl(ncclCommGetAsyncError(communicator_, &state), "tell its state");
-    if (state == ncclRemoteError) {
-      let_the_other_end_speak();
-    }
     if (state != ncclInProgress) {
-      check_nccl(state, what);
+      check_state(state, what);
     }
     patience.check();
     back_off.pause();
@@ -94,12 +91,14 @@ void NcclEdge::wait_for_stream(const Patience& patience, const std::string& what
 
 /// A rank that fails ends the job with its own line, which names the cause; this one only knows
 /// that the other is gone.
-void NcclEdge::let_the_other_end_speak() const {
+void NcclEdge::check_state(ncclResult_t state, const std::string& what) const {
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(2);
   BackOff back_off;
-  while (!abort_.raised() && std::chrono::steady_clock::now() < deadline) {
+  while (state == ncclRemoteError && !abort_.raised() &&
+         std::chrono::steady_clock::now() < deadline) {
     back_off.pause();
   }
+  check_nccl(state, what);
 }
 
 void NcclEdge::abort() noexcept {

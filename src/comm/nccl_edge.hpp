@@ -44,7 +44,7 @@ class NcclEdge {
   void settle(ncclResult_t result, const Patience& patience, const std::string& what);
   void wait_for_stream(const Patience& patience, const std::string& what);
   void abort() noexcept;
-  void let_the_other_end_speak() const;
+  void check_state(ncclResult_t state, const std::string& what) const;
   [[nodiscard]] bool finalize() noexcept;
   void release() noexcept;
 
