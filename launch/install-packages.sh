@@ -18,6 +18,7 @@ packages=(
   libpcre2-dev
   libxxhash-dev
   liburing-dev
+  coinor-libclp-dev
   libgtest-dev libgmock-dev
   jq
 )

@@ -4,9 +4,9 @@
 
 #include <algorithm>
 
+#include "base/ini_file.hpp"
 #include "base/units.hpp"
 #include "cli/commands.hpp"
-#include "cli/ini_file.hpp"
 #include "cli/options.hpp"
 #include "cli/progress_bar.hpp"
 

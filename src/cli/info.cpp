@@ -2,9 +2,9 @@
 
 #include <optional>
 
+#include "base/ini_file.hpp"
 #include "base/units.hpp"
 #include "cli/commands.hpp"
-#include "cli/ini_file.hpp"
 #include "cli/options.hpp"
 #include "cli/progress_bar.hpp"
 #include "comm/nccl_transport.hpp"

@@ -6,9 +6,9 @@
 #include <sstream>
 
 #include "base/error.hpp"
+#include "base/ini_file.hpp"
 #include "cli/batch_options.hpp"
 #include "cli/compression_options.hpp"
-#include "cli/ini_file.hpp"
 #include "cli/policy_options.hpp"
 
 namespace stagecoach::cli {

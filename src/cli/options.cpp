@@ -8,7 +8,7 @@
 #include <charconv>
 #include <sstream>
 
-#include "cli/ini_file.hpp"
+#include "base/ini_file.hpp"
 
 namespace stagecoach::cli {
 namespace {

@@ -6,8 +6,8 @@
 #include <sstream>
 #include <string>
 
+#include "base/ini_file.hpp"
 #include "base/units.hpp"
-#include "cli/ini_file.hpp"
 
 namespace stagecoach::cli {
 namespace {

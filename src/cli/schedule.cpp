@@ -7,11 +7,11 @@
 #include <limits>
 #include <utility>
 
+#include "base/ini_file.hpp"
 #include "base/units.hpp"
 #include "cli/batch_options.hpp"
 #include "cli/commands.hpp"
 #include "cli/compression_options.hpp"
-#include "cli/ini_file.hpp"
 #include "cli/options.hpp"
 #include "cli/policy_options.hpp"
 #include "device/cuda/packed_product_rows.hpp"

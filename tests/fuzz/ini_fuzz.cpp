@@ -3,7 +3,7 @@
 #include <string>
 
 #include "base/error.hpp"
-#include "cli/ini_file.hpp"
+#include "base/ini_file.hpp"
 #include "model/spec.hpp"
 
 using namespace stagecoach;
@@ -12,7 +12,7 @@ using namespace stagecoach;
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const std::string text(reinterpret_cast<const char*>(data), size);
   try {
-    const auto settings = cli::parse_ini(text, "fuzz.ini");
+    const auto settings = parse_ini(text, "fuzz.ini");
     model::spec_from_settings(settings, "fuzz.ini").validate();
   } catch (const ConfigError&) {
   }

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-namespace stagecoach::cli {
+namespace stagecoach {
 
 /// Reads "key = value" lines. '#' and ';' start a comment at the beginning of a line or after a
 /// blank; blanks around keys and values do not count. ConfigError naming file and line: a line
@@ -25,4 +25,4 @@ struct IniSection {
 std::vector<IniSection> read_ini_sections(const std::string& path);
 std::vector<IniSection> parse_ini_sections(const std::string& text, const std::string& where);
 
-}  // namespace stagecoach::cli
+}  // namespace stagecoach

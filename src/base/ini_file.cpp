@@ -1,4 +1,4 @@
-#include "cli/ini_file.hpp"
+#include "base/ini_file.hpp"
 
 #include <filesystem>
 #include <sstream>
@@ -7,7 +7,7 @@
 #include "base/error.hpp"
 #include "base/file.hpp"
 
-namespace stagecoach::cli {
+namespace stagecoach {
 namespace {
 
 constexpr std::string_view kBlanks = " \t\r";
@@ -92,4 +92,4 @@ std::vector<IniSection> read_ini_sections(const std::string& path) {
   return parse_ini_sections(read_existing(path), path);
 }
 
-}  // namespace stagecoach::cli
+}  // namespace stagecoach

@@ -1,4 +1,4 @@
-#include "cli/ini_file.hpp"
+#include "base/ini_file.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -6,7 +6,7 @@
 #include "base/error.hpp"
 #include "support/temp_folder.hpp"
 
-namespace stagecoach::cli {
+namespace stagecoach {
 namespace {
 
 using ::testing::ElementsAre;
@@ -92,4 +92,4 @@ TEST(IniFile, MissingFilesAreNamed) {
 }
 
 }  // namespace
-}  // namespace stagecoach::cli
+}  // namespace stagecoach

@@ -1,0 +1,1 @@
+#include "plan/cost_model.hpp"

@@ -1,0 +1,26 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "plan/job_planner.hpp"
+
+namespace stagecoach::plan {
+
+/// Tables for people: each stage's placement, bytes of each tier against its budget, each
+/// resource's time with the bottleneck named, and the prediction.
+std::string explain(const JobPlan& plan, const Cluster& cluster);
+/// One line a plan: what differs between them and what they reach.
+std::string format_alternatives(const PlanResult& result);
+/// Latency and throughput of the frontier, as a table and as a plot of characters.
+std::string format_frontier(const PlanResult& result);
+
+/// What a change would bring, each found by planning again: twice the DRAM, a disk twice as fast,
+/// int4 weights and cache where they are not allowed, one more stage.
+struct Improvement {
+  std::string what;
+  double tokens_per_second = 0;
+};
+std::vector<Improvement> improvements(const PlanRequest& request, const JobPlan& plan);
+
+}  // namespace stagecoach::plan

@@ -1,0 +1,1 @@
+#include "plan/node_profile.hpp"

@@ -1,0 +1,1 @@
+#include "plan/stage_estimate.hpp"

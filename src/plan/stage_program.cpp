@@ -1,0 +1,1 @@
+#include "plan/stage_program.hpp"

@@ -1,0 +1,3 @@
+#include "plan/curve.hpp"
+
+#include <gtest/gtest.h>
