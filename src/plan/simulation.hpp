@@ -7,6 +7,7 @@
 #include "plan/cluster.hpp"
 #include "stage/memory_report.hpp"
 #include "stage/stage_plan.hpp"
+#include "stage/step.hpp"
 
 namespace stagecoach::plan {
 
