@@ -1,6 +1,6 @@
 #include <fmt/format.h>
 
-#include <algorithm>
+#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "base/staged_file.hpp"
@@ -32,7 +32,8 @@ po::options_description describe() {
   output.add_options()("layers-per-stage", po::value<std::string>(),
                        "like 3,3,2; default: as even as can be")(
       "trace", po::value<std::string>(), "file to make, for chrome://tracing or Perfetto")(
-      "overwrite", po::bool_switch(), "replace it");
+      "overwrite", po::bool_switch(), "replace it")("json", po::bool_switch(),
+                                                    "print one JSON object instead of tables");
   po::options_description all;
   all.add(plan_input_options())
       .add(output)
@@ -116,6 +117,35 @@ void print_stages(const Job& job, const plan::SimulationResult& result) {
   }
 }
 
+nlohmann::json to_json(const Job& job, const plan::SimulationResult& result) {
+  nlohmann::json out = {
+      {"seconds", result.seconds},
+      {"prefill_seconds", result.prefill_seconds},
+      {"requests", job.requests.size()},
+      {"prompt_tokens", result.prompt_tokens},
+      {"generated_tokens", result.generated_tokens},
+      {"tokens_per_second", result.tokens_per_second()},
+      {"decode_tokens_per_second",
+       result.decode_tokens_per_second(static_cast<Integer>(job.requests.size()))},
+      {"mean_latency_seconds", result.mean_latency_seconds},
+      {"max_latency_seconds", result.max_latency_seconds}};
+  for (std::size_t k = 0; k < result.stages.size(); ++k) {
+    const auto& use = result.stages[k];
+    nlohmann::json stage = {{"bubble_seconds", use.bubble_seconds()},
+                            {"peak_kv_pages", use.peak_pages}};
+    for (int r = 0; r < stage::kResources; ++r) {
+      const auto name = to_string(static_cast<stage::Resource>(r));
+      stage["busy_seconds"][name] = use.busy_seconds[static_cast<std::size_t>(r)];
+      stage["bytes"][name] = use.bytes[static_cast<std::size_t>(r)];
+    }
+    for (const auto tier : offload::kTiers) {
+      stage["memory_bytes"][to_string(tier)] = job.stages[k].memory.total_bytes(tier);
+    }
+    out["stages"].push_back(std::move(stage));
+  }
+  return out;
+}
+
 }  // namespace
 
 int simulate_command(const std::vector<std::string>& arguments) {
@@ -131,8 +161,12 @@ int simulate_command(const std::vector<std::string>& arguments) {
   const auto result =
       plan::simulate(plans, job.cluster, job.requests, job.stages.front().memory.kv_pages_per_layer,
                      {.trace = options->has("trace")});
-  print_summary(job, result);
-  print_stages(job, result);
+  if (options->flag("json")) {
+    fmt::print("{}\n", to_json(job, result).dump());
+  } else {
+    print_summary(job, result);
+    print_stages(job, result);
+  }
   if (options->has("trace")) {
     write_text_file(options->text("trace"), plan::format_trace(result.trace),
                     options->flag("overwrite"));
