@@ -119,7 +119,7 @@ class Candidates {
     const auto parts = stage::partition_layers(
         request_.spec.layers, static_cast<int>(request_.cluster.stages()), partition.layers);
     for (std::size_t k = 0; k < parts.size(); ++k) {
-      const auto& best = tried.stages.best(k, partition.layers[k], spare);
+      const auto best = tried.stages.exact(k, partition.layers[k], spare);
       if (!best) {
         return std::nullopt;
       }

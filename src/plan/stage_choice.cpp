@@ -139,12 +139,19 @@ const VisitSeconds& StageChoices::seconds_of(std::size_t stage, const TiersInUse
 }
 
 std::optional<StageChoice> StageChoices::solve_for(const StageCase& stage, std::size_t number,
-                                                   const TiersInUse& tiers, double spare) {
+                                                   const TiersInUse& tiers, const Look& look) {
   std::optional<StageChoice> best;
-  for (const auto& regime : regimes_of(stage, tiers)) {
+  const auto regimes = look.rough ? rough_regimes_of(stage, tiers) : regimes_of(stage, tiers);
+  for (const auto& regime : regimes) {
     LinearStage linear;
     fill_memory(linear, stage, regime);
-    linear.budgets = without(linear.budgets, spare);
+    linear.budgets = without(linear.budgets, look.spare);
+    if (look.rough) {
+      linear.regime.cache_outside = linear.regime.cache_disk = {};
+    }
+    if (!linear.may_fit()) {
+      continue;
+    }
     const auto buffers = stage.policy.weight_buffers;
     if (!knows_seconds(number, tiers, buffers) && !solver_.solve(linear)) {
       continue;
@@ -155,6 +162,9 @@ std::optional<StageChoice> StageChoices::solve_for(const StageCase& stage, std::
     if (result && (!best || result->visit_seconds < best->visit_seconds)) {
       best = {result->fractions, result->visit_seconds, stage.policy.weight_buffers};
     }
+    if (best && !regime.tiers.weights() && !regime.tiers.cache()) {
+      break;  // everything is where it is used: the first regime
+    }
   }
   return best;
 }
@@ -162,11 +172,11 @@ std::optional<StageChoice> StageChoices::solve_for(const StageCase& stage, std::
 /// Activations on the fastest tier with which anything fits; two buffers for weights, or one where
 /// only that fits.
 std::optional<StageChoice> StageChoices::solve_all(std::size_t stage, std::int64_t layers,
-                                                   double spare) {
+                                                   const Look& look) {
   for (const std::int64_t buffers : {0, 1}) {
     const auto one = case_of(stage, layers, buffers);
     for (const auto& tiers : hidden_options(tiers_for(request_, stage))) {
-      if (auto best = solve_for(one, stage, tiers, spare)) {
+      if (auto best = solve_for(one, stage, tiers, look)) {
         return best;
       }
     }
@@ -174,15 +184,24 @@ std::optional<StageChoice> StageChoices::solve_all(std::size_t stage, std::int64
   return std::nullopt;
 }
 
-const std::optional<StageChoice>& StageChoices::best(std::size_t stage, std::int64_t layers,
-                                                     double spare) {
+const std::optional<StageChoice>& StageChoices::look_at(std::size_t stage, std::int64_t layers,
+                                                        const Look& look) {
   const auto number = like_.at(stage);
-  const auto key = std::tuple{number, layers, spare};
+  const auto key = std::tuple{number, layers, look};
   auto found = best_.find(key);
   if (found == best_.end()) {
-    found = best_.emplace(key, solve_all(number, layers, spare)).first;
+    found = best_.emplace(key, solve_all(number, layers, look)).first;
   }
   return found->second;
+}
+
+const std::optional<StageChoice>& StageChoices::best(std::size_t stage, std::int64_t layers) {
+  return look_at(stage, layers, {});
+}
+
+std::optional<StageChoice> StageChoices::exact(std::size_t stage, std::int64_t layers,
+                                               double spare) {
+  return look_at(stage, layers, {.rough = false, .spare = spare});
 }
 
 namespace {

@@ -38,7 +38,7 @@ PlanRequest request_on(const NodeProfile& node, int stages, const model::ModelSp
 /// A GPU with memory for about half of what a job of the small model asks.
 NodeProfile small_gpu() {
   auto node = testing::gpu_node();
-  node.device_mem_bytes = 110 * kMiB;
+  node.device_mem_bytes = 80 * kMiB;
   node.cpu_mem_bytes = 200 * kMiB;
   node.pinned_mem_bytes = 100 * kMiB;
   node.disk_mem_bytes = 2000 * kMiB;
@@ -46,7 +46,7 @@ NodeProfile small_gpu() {
 }
 
 PlanRequest small_request() {
-  return request_on(small_gpu(), 2, testing::model_of(4, 1024), 16, {48, 8});
+  return request_on(small_gpu(), 2, testing::model_of(4, 1024), 10, {32, 4});
 }
 
 /// What two plans would do the same.
