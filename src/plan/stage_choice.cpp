@@ -173,9 +173,18 @@ std::optional<StageChoice> StageChoices::solve_for(const StageCase& stage, std::
 /// only that fits.
 std::optional<StageChoice> StageChoices::solve_all(std::size_t stage, std::int64_t layers,
                                                    const Look& look) {
+  auto allowed = tiers_for(request_, stage);
+  if (!look.rough) {  // of the tiers that the rough look has found to be worth it
+    const auto& rough = best(stage, layers);
+    if (!rough) {
+      return std::nullopt;
+    }
+    allowed.cache_cpu = allowed.cache_cpu && rough->fractions.cache[1] > 0;
+    allowed.cache_disk = allowed.cache_disk && rough->fractions.cache[2] > 0;
+  }
   for (const std::int64_t buffers : {0, 1}) {
     const auto one = case_of(stage, layers, buffers);
-    for (const auto& tiers : hidden_options(tiers_for(request_, stage))) {
+    for (const auto& tiers : hidden_options(allowed)) {
       if (auto best = solve_for(one, stage, tiers, look)) {
         return best;
       }
