@@ -300,7 +300,10 @@ void for_times(const stage::Step& step, const std::vector<BatchLoad>& loads, con
   const auto capacity = model.capacity();
   const auto cost = model.of(step, loads);
   add(resource, cost.seconds);
-  if (in_chain(step)) {
+  const bool waited_for = stage.policy.weight_buffers == 1 && moves_weights(step.kind);
+  if (waited_for) {  // with one buffer nothing is loaded ahead
+    add(stage::kResources + kPools, cost.seconds);
+  } else if (in_chain(step)) {
     add(stage::kResources + kPools,
         cost.seconds / static_cast<double>(std::min<std::size_t>(loads.size(), stage::kTurns)));
   }

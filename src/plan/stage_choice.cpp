@@ -170,27 +170,35 @@ std::optional<StageChoice> StageChoices::solve_for(const StageCase& stage, std::
 }
 
 /// Activations on the fastest tier with which anything fits; two buffers for weights, or one where
-/// only that fits.
+/// what that saves is worth more.
 std::optional<StageChoice> StageChoices::solve_all(std::size_t stage, std::int64_t layers,
                                                    const Look& look) {
   auto allowed = tiers_for(request_, stage);
   if (!look.rough) {  // of the tiers that the rough look has found to be worth it
-    const auto& rough = best(stage, layers);
+    const auto& rough = this->best(stage, layers);
     if (!rough) {
       return std::nullopt;
     }
     allowed.cache_cpu = allowed.cache_cpu && rough->fractions.cache[1] > 0;
     allowed.cache_disk = allowed.cache_disk && rough->fractions.cache[2] > 0;
   }
+  std::optional<StageChoice> best;
   for (const std::int64_t buffers : {0, 1}) {
     const auto one = case_of(stage, layers, buffers);
     for (const auto& tiers : hidden_options(allowed)) {
-      if (auto best = solve_for(one, stage, tiers, look)) {
-        return best;
+      const auto found = solve_for(one, stage, tiers, look);
+      if (found && (!best || found->visit_seconds < best->visit_seconds)) {
+        best = found;
+      }
+      if (found) {
+        break;
       }
     }
+    if (best && best->fractions.weights[0] == 1) {
+      break;  // nothing is streamed
+    }
   }
-  return std::nullopt;
+  return best;
 }
 
 const std::optional<StageChoice>& StageChoices::look_at(std::size_t stage, std::int64_t layers,
