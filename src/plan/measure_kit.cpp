@@ -158,11 +158,11 @@ double MeasureKit::sum_of_node(const std::string& what, double mine) const {
   for (std::size_t rank = 0; rank < all.size(); ++rank) {
     sum += on_this_node(rank) ? all[rank] : 0;
   }
-  return sum;
+  return rounded(sum);
 }
 
 double MeasureKit::mean_of_node(const std::string& what, double mine) const {
-  return sum_of_node(what, mine) / ranks_of_node();
+  return rounded(sum_of_node(what, mine) / ranks_of_node());
 }
 
 double MeasureKit::possible_sum(const std::string& what, double sum, double one, double other) {
@@ -171,7 +171,7 @@ double MeasureKit::possible_sum(const std::string& what, double sum, double one,
     note(fmt::format("{}: {:.3g} was measured, which {:.3g} and {:.3g} alone do not allow", what,
                      sum, one, other));
   }
-  return possible;
+  return rounded(possible);
 }
 
 MeasuredWork MeasureKit::on(device::Stream& stream, std::function<void(std::int64_t)> enqueue) {

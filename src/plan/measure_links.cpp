@@ -109,8 +109,8 @@ std::optional<LinkRates> mean_link(const MeasureKit& kit, const std::vector<Link
   if (count == 0) {
     return std::nullopt;
   }
-  return LinkRates{.latency_seconds = sum.latency_seconds / count,
-                   .bytes_per_second = sum.bytes_per_second / count};
+  return LinkRates{.latency_seconds = rounded(sum.latency_seconds / count),
+                   .bytes_per_second = rounded(sum.bytes_per_second / count)};
 }
 
 std::string text_of(const LinkRates& link) {

@@ -1,6 +1,6 @@
 #include <fmt/format.h>
+#include <immintrin.h>
 
-#include <numeric>
 #include <vector>
 
 #include "device/host/thread_pool.hpp"
@@ -9,23 +9,22 @@
 namespace stagecoach::plan {
 namespace {
 
-constexpr std::size_t kSums = 8;
-constexpr std::size_t kBlock = kSums * sizeof(std::uint64_t);  // a cache line
-// Further ahead than processors look by themselves, and past the ends of pages, where they stop:
-// attention does the same.
-constexpr std::size_t kAhead = 4096;
-
-/// Reads every byte once, with so many sums that only memory limits it.
-std::uint64_t read_all(std::span<const std::byte> bytes) {
-  std::uint64_t sums[kSums] = {};
-  const auto* from = reinterpret_cast<const std::uint64_t*>(bytes.data());
-  for (std::size_t at = 0; at + kBlock <= bytes.size(); at += kBlock, from += kSums) {
-    __builtin_prefetch(reinterpret_cast<const char*>(from) + kAhead);
+/// Reads every byte once, with so many sums that only memory limits it. Host devices need AVX2 too.
+__attribute__((target("avx2"))) std::uint64_t read_all(std::span<const std::byte> bytes) {
+  constexpr std::size_t kSums = 8;
+  __m256i sums[kSums] = {};
+  const auto* from = reinterpret_cast<const __m256i*>(bytes.data());
+  const std::size_t count = bytes.size() / sizeof(__m256i);
+  for (std::size_t i = 0; i + kSums <= count; i += kSums) {
     for (std::size_t k = 0; k < kSums; ++k) {
-      sums[k] += from[k];
+      sums[k] = _mm256_add_epi64(sums[k], _mm256_load_si256(from + i + k));
     }
   }
-  return std::accumulate(std::begin(sums), std::end(sums), std::uint64_t{0});
+  std::uint64_t total = 0;
+  for (const auto& sum : sums) {
+    total += static_cast<std::uint64_t>(_mm256_extract_epi64(sum, 0));
+  }
+  return total;
 }
 
 }  // namespace

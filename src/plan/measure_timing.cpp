@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <chrono>
+#include <string>
+#include <utility>
 
 #include "base/error.hpp"
 
@@ -35,6 +37,11 @@ double seconds_of_a_piece(const TimedRun& run, double seconds) {
     spent += std::max(taken, seconds * 1e-3);  // a clock that stands still ends too
   }
   return median(std::move(repetitions));
+}
+
+double rounded(double value) {
+  // By way of text, so that it is the number that a file's few digits mean.
+  return std::stod(fmt::format("{:.3e}", value));
 }
 
 double now_seconds() {

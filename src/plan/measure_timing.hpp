@@ -17,6 +17,9 @@ double median(std::vector<double> values);
 /// clock. What comes before the first repetition warms up and does not count.
 double seconds_of_a_piece(const TimedRun& run, double seconds);
 
+/// With four digits: what is behind them changes from run to run.
+double rounded(double value);
+
 /// The seconds since the program's clock began.
 double now_seconds();
 
