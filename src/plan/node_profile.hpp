@@ -108,8 +108,10 @@ NodeProfile parse_profile(const std::string& text, const std::string& where);
 std::string format_profile(const NodeProfile& profile);
 NodeProfile read_profile(const std::string& path);
 
-/// The profile for `stages` stages on the node instead of those that were measured: a stage's share
-/// of cores, DRAM and disk changes in proportion (an estimate; GPUs are one a stage).
+/// An estimate for `stages` stages on the node instead of those that were measured. The cores that
+/// were at work are dealt out anew, at least one thread a stage: what the CPU computes changes as a
+/// stage's threads do. DRAM and disk, sizes and rates of the disk, are dealt out in proportion.
+/// Copies, links and what a step costs stay, and so does what a GPU has and does: one a stage.
 NodeProfile for_stages(const NodeProfile& profile, int stages);
 
 }  // namespace stagecoach::plan

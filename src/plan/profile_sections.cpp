@@ -148,7 +148,7 @@ void ProfileReader::count(const std::string& key, int& value, const Limit& limit
 void ProfileReader::number(const std::string& key, double& value, const Limit& limit) {
   const auto parsed = parse_number(value_of(key));
   if (!parsed) {
-    fail(key, fmt::format("is no number; write {}, like 2.5e9", limit.unit));
+    fail(key, fmt::format("is no number; write the {} like 250 or 2.5e2", limit.unit));
   }
   value = checked(key, *parsed, "it", limit);
 }

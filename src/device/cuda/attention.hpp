@@ -20,6 +20,4 @@ void select_top(Operation& operation, const AttentionArgs& args);
 void gather_values(Operation& operation, const AttentionArgs& args);
 void scatter_values(Operation& operation, const AttentionArgs& args);
 
-OperationBytes attention_bytes(const ScratchShape& shape);
-
 }  // namespace stagecoach::device::cuda

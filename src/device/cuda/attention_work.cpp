@@ -3,44 +3,10 @@
 #include <algorithm>
 #include <utility>
 
-#include "device/cuda/attention.hpp"
+#include "device/cuda/operation_bytes.hpp"
 
 namespace stagecoach::device::cuda {
 namespace {
-
-constexpr std::size_t kPieceAlignment = 16;
-
-constexpr std::size_t aligned(std::size_t size_bytes, std::size_t alignment) {
-  return (size_bytes + alignment - 1) / alignment * alignment;
-}
-
-std::int64_t runs_of(std::int64_t pages, std::int64_t page_tokens) {
-  return (pages + run_pages(page_tokens) - 1) / run_pages(page_tokens);
-}
-
-/// Scratch of one row: where its pieces lie.
-struct RowPieces {
-  std::size_t parts = 0;      ///< bytes of its runs' partial results
-  std::size_t scores = 0;     ///< bytes
-  std::size_t selection = 0;  ///< bytes
-  [[nodiscard]] std::size_t total() const { return parts + scores + selection; }
-};
-
-RowPieces row_pieces(std::int64_t heads, std::int64_t head_dim, std::int64_t runs,
-                     std::int64_t scored) {
-  RowPieces pieces;
-  if (runs > 1) {
-    pieces.parts = aligned(sizeof(float) * static_cast<std::size_t>(heads * runs * (head_dim + 2)),
-                           kPieceAlignment);
-  }
-  if (scored > 0) {
-    pieces.scores =
-        aligned(sizeof(float) * static_cast<std::size_t>(heads * scored), kPieceAlignment);
-    pieces.selection =
-        aligned(sizeof(AttentionSelection) * static_cast<std::size_t>(heads), kPieceAlignment);
-  }
-  return pieces;
-}
 
 std::int64_t seen_pages(const AttentionArgs& args, const SequenceRows& sequence) {
   return (std::int64_t{sequence.first_position} + sequence.num_rows - 1) / args.page_tokens + 1;
@@ -249,28 +215,6 @@ std::vector<ValuesWork> make_values(const AttentionArgs& args, const WorkTables&
     }
   }
   return values;
-}
-
-OperationBytes attention_bytes(const ScratchShape& shape) {
-  const auto sequences = static_cast<std::size_t>(shape.max_sequences);
-  const auto rows = static_cast<std::size_t>(shape.max_rows);
-  const auto pages = sequences * static_cast<std::size_t>(shape.longest_pages);
-  const auto group = shape.kv_heads > 0 ? shape.heads / shape.kv_heads : 0;
-  const auto tiles = sequences + rows * static_cast<std::size_t>(group) /
-                                     static_cast<std::size_t>(tile_pairs(shape.head_dim));
-  const auto upload = [](std::size_t count, std::size_t size_bytes) {
-    return aligned(count * size_bytes, kOperationAlignment);
-  };
-  OperationBytes bytes;
-  bytes.upload = upload(sequences, sizeof(SequenceWork)) + upload(pages, sizeof(std::byte*)) +
-                 upload(pages, sizeof(float*)) + upload(rows, sizeof(RowWork)) +
-                 std::max(upload(tiles, sizeof(TileWork)), upload(rows, sizeof(ValuesWork)));
-  const auto runs =
-      shape.page_tokens > 0 ? runs_of(shape.longest_pages, shape.page_tokens) : std::int64_t{0};
-  const auto row = row_pieces(shape.heads, shape.head_dim, runs, shape.sparse_tokens).total();
-  // A wave ends before the row that would make it larger than kWaveBytes, unless that is its first.
-  bytes.scratch = std::min(rows * row, std::max(kWaveBytes, row));
-  return bytes;
 }
 
 }  // namespace stagecoach::device::cuda

@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <vector>
 
-#include "device/cuda/operation.hpp"
 #include "device/device.hpp"
 
 namespace stagecoach::device::cuda {

@@ -70,10 +70,10 @@ class CudaDevice final : public Device {
   [[nodiscard]] std::size_t allocated_bytes() const override { return arena_.used_bytes(); }
   [[nodiscard]] std::size_t peak_bytes() const override { return arena_.peak_bytes(); }
   [[nodiscard]] std::size_t scratch_bytes(const ScratchShape& shape) const override {
-    return OperationLayout::of(shape).device_bytes();
+    return cuda::scratch_bytes(shape);
   }
   [[nodiscard]] std::size_t host_scratch_bytes(const ScratchShape& shape) const override {
-    return OperationLayout::of(shape).host_bytes() + StagedCopies::kBytes;
+    return cuda::host_scratch_bytes(shape);
   }
   void reserve_scratch(const ScratchShape& shape) override;
   [[nodiscard]] std::vector<std::string> notes() const override;

@@ -6,17 +6,9 @@
 #include <functional>
 #include <span>
 
+#include "device/cuda/operation_bytes.hpp"
+
 namespace stagecoach::device::cuda {
-
-/// What the operations of one family need at most, of a ScratchShape.
-struct OperationBytes {
-  std::size_t scratch = 0;   ///< device memory of one operation
-  std::size_t upload = 0;    ///< all uploads of one operation
-  std::size_t download = 0;  ///< all downloads of one operation
-};
-
-/// Each piece of an operation's scratch, upload or download begins at a multiple of this.
-inline constexpr std::size_t kOperationAlignment = 256;
 
 /// One operation of a device while it is issued: where its kernels go, and memory for it. Lives
 /// while the operation is issued, on the thread that issues its stream's work.

@@ -1,37 +1,11 @@
 #include "device/cuda/operation_memory.hpp"
 
-#include <algorithm>
 #include <cstring>
 #include <utility>
 
-#include "base/aligned_memory.hpp"
-#include "device/cuda/attention.hpp"
 #include "device/cuda/check.hpp"
-#include "device/cuda/products.hpp"
-#include "device/cuda/row_operations.hpp"
-#include "device/cuda/sample.hpp"
 
 namespace stagecoach::device::cuda {
-namespace {
-
-std::size_t ring_bytes(std::size_t operation_bytes) {
-  return OperationLayout::kOperationsAhead * round_up(operation_bytes, kOperationAlignment);
-}
-
-}  // namespace
-
-OperationLayout OperationLayout::of(const ScratchShape& shape) {
-  OperationBytes most;
-  for (const auto& family : {row_operation_bytes(shape), Products::bytes(shape),
-                             attention_bytes(shape), sample_bytes(shape)}) {
-    most.scratch = std::max(most.scratch, family.scratch);
-    most.upload = std::max(most.upload, family.upload);
-    most.download = std::max(most.download, family.download);
-  }
-  return {.scratch = round_up(most.scratch, kOperationAlignment),
-          .upload = ring_bytes(most.upload),
-          .download = ring_bytes(most.download)};
-}
 
 class OperationMemory::Issued final : public Operation {
  public:

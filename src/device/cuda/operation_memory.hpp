@@ -14,21 +14,6 @@
 
 namespace stagecoach::device::cuda {
 
-/// How the memory for a device's operations is laid out.
-struct OperationLayout {
-  /// So many operations' uploads and downloads fit, so that the host rarely waits for the GPU.
-  static constexpr std::size_t kOperationsAhead = 4;
-
-  std::size_t scratch = 0;   ///< device memory of one operation
-  std::size_t upload = 0;    ///< the ring, once on the device and once on the host
-  std::size_t download = 0;  ///< the ring, on the host
-
-  /// Of the largest operation of any family.
-  static OperationLayout of(const ScratchShape& shape);
-  [[nodiscard]] std::size_t device_bytes() const { return scratch + upload; }
-  [[nodiscard]] std::size_t host_bytes() const { return upload + download; }
-};
-
 /// Scratch, uploads and downloads of a device's operations. They share one scratch, so operations
 /// of several streams are ordered one after the other.
 class OperationMemory {

@@ -10,22 +10,11 @@
 namespace stagecoach::device::cuda {
 namespace {
 
-// NVIDIA recommends 32 MiB for sm_90 and 4 MiB for others; with more than a GPU uses nothing is
-// lost but memory, and the memory report is the same for every GPU.
-constexpr std::size_t kWorkspaceBytes = std::size_t{32} << 20;
-
-// Rows whose x is in scratch at once. Enough for a product to be bound by arithmetic.
-constexpr std::int64_t kPieceRows = 512;
-
 void check_cublas(cublasStatus_t status, const char* action) {
   if (status != CUBLAS_STATUS_SUCCESS) {
     throw CudaError(fmt::format("cuBLAS could not {}: {} (status {})", action,
                                 cublasGetStatusString(status), static_cast<int>(status)));
   }
-}
-
-std::size_t aligned(std::size_t bytes) {
-  return (bytes + kOperationAlignment - 1) / kOperationAlignment * kOperationAlignment;
 }
 
 /// The same product with `count` rows of it from `first` on.
@@ -81,11 +70,11 @@ void Products::linear(Operation& operation, const LinearArgs& args) {
                    args.out_stride);
   // The workspace comes second: a new stream takes cuBLAS back to its own.
   check_cublas(cublasSetStream(handle_, operation.stream()), "take a stream");
-  check_cublas(cublasSetWorkspace(handle_, operation.scratch(), kWorkspaceBytes),
+  check_cublas(cublasSetWorkspace(handle_, operation.scratch(), kProductWorkspaceBytes),
                "take a workspace");
-  auto* const x = reinterpret_cast<Half*>(operation.scratch() + kWorkspaceBytes);
-  for (std::int64_t first = 0; first < args.rows; first += kPieceRows) {
-    const auto piece = rows_of(args, first, std::min(kPieceRows, args.rows - first));
+  auto* const x = reinterpret_cast<Half*>(operation.scratch() + kProductWorkspaceBytes);
+  for (std::int64_t first = 0; first < args.rows; first += kProductPieceRows) {
+    const auto piece = rows_of(args, first, std::min(kProductPieceRows, args.rows - first));
     launch_round(operation.stream(), piece.x, x, piece.rows * piece.in_features);
     multiply(handle_, piece, x);
   }
@@ -97,13 +86,6 @@ std::string Products::version() {
   cublasHandle_t none = nullptr;
   check_cublas(cublasGetVersion(none, &number), "tell its version");
   return fmt::format("cuBLAS {}.{}.{}", number / 10000, number / 100 % 100, number % 100);
-}
-
-OperationBytes Products::bytes(const ScratchShape& shape) {
-  return {.scratch = kWorkspaceBytes +
-                     aligned(static_cast<std::size_t>(2 * kPieceRows * shape.max_in_features)),
-          .upload = 0,
-          .download = 0};
 }
 
 }  // namespace stagecoach::device::cuda

@@ -29,7 +29,6 @@ class Products {
 
   /// "cuBLAS 13.1.0"
   [[nodiscard]] static std::string version();
-  static OperationBytes bytes(const ScratchShape& shape);
 
  private:
   cublasHandle_t handle_ = nullptr;

@@ -31,10 +31,4 @@ void gather_rows(Operation& operation, const GatherRowsArgs& args) {
 
 void widen(Operation& operation, const WidenArgs& args) { launch_widen(operation.stream(), args); }
 
-OperationBytes row_operation_bytes(const ScratchShape& shape) {
-  const auto list = static_cast<std::size_t>(shape.max_rows) * sizeof(std::int32_t);
-  const auto aligned = (list + kOperationAlignment - 1) / kOperationAlignment * kOperationAlignment;
-  return {.scratch = 0, .upload = 2 * aligned, .download = 0};  // of embed
-}
-
 }  // namespace stagecoach::device::cuda

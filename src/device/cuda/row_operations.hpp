@@ -13,6 +13,4 @@ void gather_rows(Operation& operation, const GatherRowsArgs& args);
 /// The same f16 numbers as the host's, bit for bit.
 void widen(Operation& operation, const WidenArgs& args);
 
-OperationBytes row_operation_bytes(const ScratchShape& shape);
-
 }  // namespace stagecoach::device::cuda

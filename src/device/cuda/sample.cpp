@@ -15,9 +15,6 @@
 namespace stagecoach::device::cuda {
 namespace {
 
-// Of one token: what a job may ask for.
-constexpr std::int64_t kMostListed = 1000;
-
 std::size_t aligned(std::size_t bytes) {
   return (bytes + kOperationAlignment - 1) / kOperationAlignment * kOperationAlignment;
 }
@@ -110,14 +107,6 @@ void sample(Operation& operation, const SampleArgs& args) {
   operation.download(scratch, size,
                      [request = std::move(request), results = args.results](
                          const std::byte* bytes) { read_results(request, bytes, results); });
-}
-
-OperationBytes sample_bytes(const ScratchShape& shape) {
-  const auto rows = static_cast<std::size_t>(shape.max_rows);
-  const auto listed = static_cast<std::size_t>(std::min(shape.vocab, kMostListed));
-  const auto results =
-      aligned(rows * sizeof(SampledRow)) + aligned(rows * listed * sizeof(ListedToken));
-  return {.scratch = results, .upload = aligned(rows * sizeof(RowToSample)), .download = results};
 }
 
 }  // namespace stagecoach::device::cuda

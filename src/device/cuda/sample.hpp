@@ -12,6 +12,4 @@ namespace stagecoach::device::cuda {
 /// by the host's message.
 void sample(Operation& operation, const SampleArgs& args);
 
-OperationBytes sample_bytes(const ScratchShape& shape);
-
 }  // namespace stagecoach::device::cuda

@@ -5,6 +5,7 @@
 #include <mutex>
 
 #include "device/cuda/cuda_stream.hpp"
+#include "device/cuda/operation_bytes.hpp"
 #include "device/cuda/pinned_memory.hpp"
 #include "device/cuda/transfer_ring.hpp"
 
@@ -15,11 +16,9 @@ namespace stagecoach::device::cuda {
 /// streams at once: they take turns.
 class StagedCopies {
  public:
-  static constexpr std::size_t kPieceBytes = std::size_t{2} << 20;
-  static constexpr std::size_t kPieces = 4;
+  static constexpr std::size_t kPieceBytes = kCopyPieceBytes;
+  static constexpr std::size_t kPieces = kCopyPieces;
   static constexpr std::size_t kRingBytes = kPieceBytes * kPieces;
-  /// Of memory of the host.
-  static constexpr std::size_t kBytes = 2 * kRingBytes;
 
   /// Throws OutOfMemory, CudaError.
   StagedCopies(int device_index, const std::shared_ptr<PinnedRanges>& ranges);
