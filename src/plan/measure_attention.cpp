@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "base/error.hpp"
 #include "plan/measure_cases.hpp"
@@ -9,12 +12,10 @@
 namespace stagecoach::plan {
 namespace {
 
-constexpr device::KvType kCaches[] = {device::KvType::f16, device::KvType::int8,
-                                      device::KvType::int4};
-
-const char* name_of(device::KvType type) {
-  return type == device::KvType::f16 ? "f16" : type == device::KvType::int8 ? "int8" : "int4";
-}
+constexpr std::pair<device::KvType, const char*> kCaches[] = {{device::KvType::f16, "f16"},
+                                                              {device::KvType::f32, "f32"},
+                                                              {device::KvType::int8, "int8"},
+                                                              {device::KvType::int4, "int4"}};
 
 /// Sequences in memory that begins with their rows and goes on with partial results and pages.
 class Sequences {
@@ -80,13 +81,14 @@ class Sequences {
   std::int64_t page_tokens_;
 };
 
-double device_rate(const MeasureKit& kit, device::KvType type, std::int64_t page_tokens) {
+double device_rate(const MeasureKit& kit, const char* name, device::KvType type,
+                   std::int64_t page_tokens) {
   const Sequences sequences(kit.sizes(), type, page_tokens);
   const auto count = sequences.fitting(kit.data_bytes(), false);
   float* const qkv = kit.work();
   const auto args = sequences.args(qkv, qkv + count * sequences.row_floats(), kit.data(), nullptr,
                                    count, 1, kit.sizes().context);
-  return kit.rate_of(fmt::format("attention to {}", name_of(type)),
+  return kit.rate_of(fmt::format("attention to {}", name),
                      static_cast<double>(count * sequences.pages() * sequences.page_bytes()),
                      MeasureKit::on(kit.compute(), [&](std::int64_t /*piece*/) {
                        kit.device().attention(kit.compute(), args);
@@ -114,12 +116,13 @@ struct InDram {
   std::byte* pages = nullptr;
 };
 
-double cpu_rate(const MeasureKit& kit, device::KvType type, std::int64_t page_tokens) {
+double cpu_rate(const MeasureKit& kit, const char* name, device::KvType type,
+                std::int64_t page_tokens) {
   const Sequences sequences(kit.sizes(), type, page_tokens);
   const InDram memory(kit, sequences);
   const auto args = sequences.args(memory.rows, nullptr, memory.pages, memory.partials,
                                    memory.count, 1, kit.sizes().context);
-  return kit.rate_of(fmt::format("attention to {} on the CPU", name_of(type)),
+  return kit.rate_of(fmt::format("attention to {} on the CPU", name),
                      static_cast<double>(memory.count * sequences.pages() * sequences.page_bytes()),
                      MeasureKit::on(kit.cpu_stream(), [&](std::int64_t /*piece*/) {
                        kit.cpu().attention_partials(kit.cpu_stream(), args);
@@ -127,13 +130,13 @@ double cpu_rate(const MeasureKit& kit, device::KvType type, std::int64_t page_to
 }
 
 /// A row of each sequence, now here and now there in its pages.
-double store_rate(const MeasureKit& kit, device::KvType type) {
+double store_rate(const MeasureKit& kit, const char* name, device::KvType type) {
   const auto& sizes = kit.sizes();
   const Sequences sequences(sizes, type, sizes.page_tokens.front());
   const InDram memory(kit, sequences);
   auto args = sequences.args(memory.rows, nullptr, memory.pages, nullptr, memory.count, 1, 1);
   constexpr std::int64_t kStride = 37;  // a page or more on
-  return kit.rate_of(fmt::format("storing {}", name_of(type)),
+  return kit.rate_of(fmt::format("storing {}", name),
                      static_cast<double>(memory.count * 2 * sizes.kv_heads * sizes.head_dim * 4),
                      MeasureKit::on(kit.cpu_stream(), [&](std::int64_t piece) {
                        for (auto& sequence : args.sequences) {
@@ -170,22 +173,21 @@ double prompt_rate(const MeasureKit& kit) {
 }  // namespace
 
 void measure_attention(MeasureKit& kit, NodeProfile& profile) {
-  for (const auto type : kCaches) {
+  for (const auto& [type, name] : kCaches) {
     std::vector<Curve::Point> on_device;
     std::vector<Curve::Point> on_cpu;
     for (const auto tokens : kit.sizes().page_tokens) {
       const auto size = static_cast<double>(tokens);
-      on_device.push_back({size, device_rate(kit, type, tokens)});
-      on_cpu.push_back({size, cpu_rate(kit, type, tokens)});
-      kit.tell(fmt::format("attention, {}, pages of {}: device {:.2f}, CPU {:.2f} GB/s",
-                           name_of(type), tokens, on_device.back().rate * 1e-9,
-                           on_cpu.back().rate * 1e-9));
+      on_device.push_back({size, device_rate(kit, name, type, tokens)});
+      on_cpu.push_back({size, cpu_rate(kit, name, type, tokens)});
+      kit.tell(fmt::format("attention, {}, pages of {}: device {:.2f}, CPU {:.2f} GB/s", name,
+                           tokens, on_device.back().rate * 1e-9, on_cpu.back().rate * 1e-9));
     }
     auto& rates = profile.caches[type];
     rates.device = Curve(std::move(on_device));
     rates.cpu = Curve(std::move(on_cpu));
-    rates.store = store_rate(kit, type);
-    kit.tell(fmt::format("storing {}: {:.2f} GB/s of rows", name_of(type), rates.store * 1e-9));
+    rates.store = store_rate(kit, name, type);
+    kit.tell(fmt::format("storing {}: {:.2f} GB/s of rows", name, rates.store * 1e-9));
   }
   profile.prompt_attention_flops = prompt_rate(kit);
   kit.tell(

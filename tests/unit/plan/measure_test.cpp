@@ -3,7 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <filesystem>
+#include <span>
 #include <thread>
 
 #include "base/error.hpp"
@@ -113,7 +115,7 @@ TEST(Measure, FillsEveryFigureOfAProfile) {
     expect_curve(rates.cpu, {16, 64}, "attention of the CPU");
     EXPECT_GT(rates.store, 0);
   }
-  EXPECT_EQ(profile.caches.size(), 3u);
+  EXPECT_EQ(profile.caches.size(), 4u);
   EXPECT_GT(profile.prompt_attention_flops, 0);
   EXPECT_GT(profile.row_bytes_per_second, 0);
   EXPECT_GT(profile.sampled_logits_per_second, 0);
@@ -177,12 +179,54 @@ TEST(Measure, AFolderThatIsNotThereIsNamed) {
   }
 }
 
-// A rank that goes away must not leave the others waiting for their answers.
-TEST(Measure, ARankThatIsMissingEndsTheOthers) {
+/// Cannot send hidden states.
+class BrokenTransport final : public comm::Transport {
+ public:
+  explicit BrokenTransport(comm::Transport& whole) : whole_(whole) {}
+
+  [[nodiscard]] int rank() const noexcept override { return whole_.rank(); }
+  [[nodiscard]] int size() const noexcept override { return whole_.size(); }
+  [[nodiscard]] int ranks_on_this_host() const noexcept override {
+    return whole_.ranks_on_this_host();
+  }
+  [[nodiscard]] int rank_on_this_host() const noexcept override {
+    return whole_.rank_on_this_host();
+  }
+  [[nodiscard]] std::string describe(int rank) const override { return whole_.describe(rank); }
+  void send(std::span<const std::byte> data, int to, comm::Channel channel,
+            const std::string& what) override {
+    if (channel == comm::Channel::hidden) {
+      throw TransportError("the cable is cut");
+    }
+    whole_.send(data, to, channel, what);
+  }
+  void receive(std::span<std::byte> data, int from, comm::Channel channel,
+               const std::string& what) override {
+    whole_.receive(data, from, channel, what);
+  }
+  void send_message(std::span<const std::byte> data, int to, comm::Channel channel,
+                    const std::string& what) override {
+    whole_.send_message(data, to, channel, what);
+  }
+  [[nodiscard]] std::vector<std::byte> receive_message(int from, comm::Channel channel,
+                                                       const std::string& what) override {
+    return whole_.receive_message(from, channel, what);
+  }
+
+ private:
+  comm::Transport& whole_;
+};
+
+// The stream that answers must not wait out the transport's time for what was never sent.
+TEST(Measure, ALinkThatFailsEndsAtOnce) {
   AbortSignal abort;
-  comm::LoopbackHub hub(2, {.timeout = std::chrono::milliseconds(50)}, abort);
-  const auto transport = hub.transport(0);
-  EXPECT_THROW(measure_rank(*transport, abort, "", "a"), TransportError);
+  comm::LoopbackHub hub(1, {.timeout = std::chrono::seconds(30)}, abort);
+  const auto whole = hub.transport(0);
+  BrokenTransport broken(*whole);
+  const auto start = std::chrono::steady_clock::now();
+  EXPECT_THROW(measure_rank(broken, abort, "", "a"), TransportError);
+  EXPECT_TRUE(abort.raised());
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(20));
 }
 
 TEST(Measure, SumsThatCannotBeAreCutWithANote) {

@@ -46,14 +46,14 @@ TEST(MeasureTiming, LongWorkIsRepeatedFiveTimes) {
 }
 
 TEST(MeasureTiming, ShortWorkIsDoneInRowsThatTakeTheTimeTogether) {
-  Clock clock{{1e-3}, {}};
-  EXPECT_NEAR(clock.measure(0.9), 1e-3, 1e-12);
+  Clock clock{{1.0 / 1024}, {}};
+  EXPECT_EQ(clock.measure(9.0 / 8), 1.0 / 1024);
   std::int64_t pieces = 0;
   for (const auto run : clock.runs) {
     pieces += run;
   }
-  EXPECT_EQ(clock.runs.back(), 100);  // a ninth of the time
-  EXPECT_NEAR(static_cast<double>(pieces), 900, 110);
+  EXPECT_EQ(clock.runs.back(), 128);  // a ninth of the time
+  EXPECT_EQ(pieces, 9 * 128 + 2);
 }
 
 TEST(MeasureTiming, AQueueHoldsAllPiecesOfARow) {
