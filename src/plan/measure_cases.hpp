@@ -23,7 +23,7 @@ std::optional<LinkRates> mean_link(const std::vector<LinkRates>& links,
                                    bool local);
 
 /// Each measures one part of a machine, together with all other ranks, and enters it.
-void measure_memory(MeasureKit& kit, NodeProfile& profile);     ///< DRAM
+void measure_memory(MeasureKit& kit, NodeProfile& profile);     ///< DRAM; keeps what is more
 void measure_products(MeasureKit& kit, NodeProfile& profile);   ///< and widening
 void measure_attention(MeasureKit& kit, NodeProfile& profile);  ///< and storing
 void measure_rows(MeasureKit& kit, NodeProfile& profile);       ///< norms, sampling
