@@ -95,8 +95,9 @@ NodeProfile Measurement::run(comm::Transport& transport,
   profile.stages = kit.ranks_of_node();
   profile.threads = options.threads;
   profile.cores = kit.cores_of_node();
-  for (const auto measure_part : {measure_memory, measure_products, measure_attention, measure_rows,
-                                  measure_copies, measure_disk, measure_steps, measure_links}) {
+  for (const auto measure_part :
+       {measure_memory, measure_products, measure_attention, measure_rows, measure_copies,
+        measure_disk, measure_steps, measure_links, measure_memory}) {
     measure_part(kit, profile);
   }
   return profile;

@@ -189,6 +189,10 @@ void measure_attention(MeasureKit& kit, NodeProfile& profile) {
     rates.store = store_rate(kit, name, type);
     kit.tell(fmt::format("storing {}: {:.2f} GB/s of rows", name, rates.store * 1e-9));
   }
+  // It comes from DRAM, which gives so much at least.
+  const double at_least =
+      kit.ranks_of_node() * profile.caches[device::KvType::f16].cpu.points().back().rate;
+  profile.memory_bytes_per_second = std::max(profile.memory_bytes_per_second, at_least);
   profile.prompt_attention_flops = prompt_rate(kit);
   kit.tell(
       fmt::format("attention of prompts: {:.1f} GFLOP/s", profile.prompt_attention_flops * 1e-9));

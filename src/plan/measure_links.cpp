@@ -91,16 +91,21 @@ double exchange_seconds(const MeasureKit& kit, std::size_t message_bytes) {
                  kLeastExchanges, kMostExchanges)));
 }
 
-/// The mean of the links from this node's stages to those on this node, or to those on others.
-std::optional<LinkRates> mean_link(const MeasureKit& kit, const std::vector<LinkRates>& links,
+std::string text_of(const LinkRates& link) {
+  return fmt::format("{:.1f} us and {:.2f} GB/s", link.latency_seconds * 1e6,
+                     link.bytes_per_second * 1e-9);
+}
+
+}  // namespace
+
+std::optional<LinkRates> mean_link(const std::vector<LinkRates>& links,
+                                   const std::vector<std::string>& hosts, const std::string& host,
                                    bool local) {
-  const auto& hosts = kit.hosts();
-  const auto& mine = hosts[static_cast<std::size_t>(kit.transport().rank())];
   LinkRates sum;
   int count = 0;
   for (std::size_t rank = 0; rank < links.size(); ++rank) {
     const auto& next = hosts[(rank + 1) % links.size()];
-    if (hosts[rank] == mine && (next == mine) == local) {
+    if (hosts[rank] == host && (next == host) == local) {
       sum.latency_seconds += links[rank].latency_seconds;
       sum.bytes_per_second += links[rank].bytes_per_second;
       ++count;
@@ -113,13 +118,6 @@ std::optional<LinkRates> mean_link(const MeasureKit& kit, const std::vector<Link
                    .bytes_per_second = rounded(sum.bytes_per_second / count)};
 }
 
-std::string text_of(const LinkRates& link) {
-  return fmt::format("{:.1f} us and {:.2f} GB/s", link.latency_seconds * 1e6,
-                     link.bytes_per_second * 1e-9);
-}
-
-}  // namespace
-
 void measure_links(MeasureKit& kit, NodeProfile& profile) {
   const double tiny = exchange_seconds(kit, kTinyBytes);
   const double large = exchange_seconds(kit, kit.sizes().message_bytes);
@@ -131,8 +129,9 @@ void measure_links(MeasureKit& kit, NodeProfile& profile) {
   for (std::size_t rank = 0; rank < latencies.size(); ++rank) {
     links.push_back({.latency_seconds = latencies[rank], .bytes_per_second = rates[rank]});
   }
-  const auto local = mean_link(kit, links, true);
-  const auto remote = mean_link(kit, links, false);
+  const auto& host = kit.hosts()[static_cast<std::size_t>(kit.transport().rank())];
+  const auto local = mean_link(links, kit.hosts(), host, true);
+  const auto remote = mean_link(links, kit.hosts(), host, false);
   profile.local_link = local ? *local : *remote;
   profile.link = remote ? *remote : *local;
   if (!remote) {
