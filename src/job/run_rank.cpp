@@ -19,30 +19,21 @@
 #include "job/thread_share.hpp"
 #include "job/wire.hpp"
 #include "job/workload.hpp"
-#include "offload/kv_pages.hpp"
 #include "stage/engine.hpp"
 #include "stage/memory_report.hpp"
 
 namespace stagecoach::job {
 namespace {
 
-/// Pages and tokens of the longest request, and of as many of the longest ones as there are places.
-JobDemand demand_of(const std::vector<Request>& requests, const stage::BatchShape& batch) {
-  JobDemand demand;
-  std::vector<std::int64_t> pages;
+stage::JobDemand demand_of(const std::vector<Request>& requests, const stage::BatchShape& batch) {
+  std::vector<stage::SequenceLength> lengths;
+  lengths.reserve(requests.size());
   for (const auto& request : requests) {
     const stage::SequenceInput sequence{
         .prompt = request.prompt_tokens, .max_new_tokens = request.max_new_tokens, .sampling = {}};
-    demand.longest_prompt = std::max(demand.longest_prompt, sequence.fed_prompt());
-    pages.push_back(offload::pages_for(sequence.stored_tokens(), batch.page_tokens));
+    lengths.push_back({sequence.fed_prompt(), sequence.stored_tokens()});
   }
-  std::sort(pages.rbegin(), pages.rend());
-  pages.resize(std::min(pages.size(), static_cast<std::size_t>(batch.places())));
-  for (const auto count : pages) {
-    demand.kv.longest_pages = std::max(demand.kv.longest_pages, count);
-    demand.kv.wanted_pages += count;
-  }
-  return demand;
+  return stage::demand_of(lengths, batch);
 }
 
 /// One rank of a job, in the order of its life.
@@ -66,7 +57,7 @@ class Rank {
  private:
   [[nodiscard]] bool first() const { return transport_.rank() == 0; }
   void connect_nccl();
-  JobDemand share_demand(JobDemand demand);
+  stage::JobDemand share_demand(stage::JobDemand demand);
   void drive(stage::Engine& engine, RunReport& report);
   void coordinate(stage::Engine& engine, RunReport& report);
   void follow(stage::Engine& engine);
@@ -80,7 +71,7 @@ class Rank {
   const Log& log_;
   ModelAccess model_;
   std::unique_ptr<StageSetup> setup_;
-  JobDemand demand_;
+  stage::JobDemand demand_;
   Surroundings surroundings_;
   std::unique_ptr<comm::Transport> nccl_;  ///< where hidden states go over NCCL
   std::unique_ptr<Workload> work_;         ///< on rank 0 alone
@@ -141,7 +132,7 @@ void Rank::read_requests() {
   demand_ = share_demand(demand_);
 }
 
-JobDemand Rank::share_demand(JobDemand demand) {
+stage::JobDemand Rank::share_demand(stage::JobDemand demand) {
   ByteWriter out;
   out.put(demand.kv.longest_pages);
   out.put(demand.kv.wanted_pages);

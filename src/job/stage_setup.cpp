@@ -14,11 +14,6 @@
 namespace stagecoach::job {
 namespace {
 
-constexpr int kReaderThreads = 4;
-
-/// Nine tenths of what is free, for what nobody gave a number for.
-constexpr std::size_t most_of(std::size_t bytes) { return bytes / 10 * 9; }
-
 std::size_t or_else(std::size_t bytes, std::size_t otherwise) {
   return bytes > 0 ? bytes : otherwise;
 }
@@ -61,27 +56,6 @@ StageSetup::StageSetup(const JobConfig& config, const ModelAccess& model,
             .weights = model.format};
 }
 
-bool StageSetup::hidden_on_device() const {
-  const auto batches = shape_.batch.num_gpu_batches;
-  return offload::split_by_shares(batches, policy_.percent.hidden()).device == batches;
-}
-
-device::ScratchShape StageSetup::scratch_shape() const {
-  const auto& spec = model_.spec;
-  const auto& batch = shape_.batch;
-  return {.max_in_features = std::max(spec.hidden, spec.ffn),
-          .head_dim = spec.head_dim,
-          .page_tokens = batch.page_tokens,
-          .vocab = spec.vocab,
-          .sparse_tokens =
-              batch.attention_sparsity < 1 ? demand_.kv.longest_pages * batch.page_tokens : 0,
-          .heads = spec.heads,
-          .kv_heads = spec.kv_heads,
-          .max_rows = batch.max_batch_rows(),
-          .max_sequences = batch.gpu_batch_size,
-          .longest_pages = demand_.kv.longest_pages};
-}
-
 stage::Budgets StageSetup::find_budgets() const {
   stage::Budgets budgets;
   if (where_.cuda) {
@@ -93,7 +67,7 @@ stage::Budgets StageSetup::find_budgets() const {
   if (!policy_.offload_dir.empty()) {
     budgets.disk_free = static_cast<std::size_t>(offload::free_disk_bytes(policy_.offload_dir)) /
                         static_cast<std::size_t>(ranks_on_this_host_);
-    budgets.disk = or_else(policy_.disk_mem_bytes, most_of(budgets.disk_free));
+    budgets.disk = or_else(policy_.disk_mem_bytes, stage::most_of(budgets.disk_free));
   }
   return budgets;
 }
@@ -109,7 +83,7 @@ void StageSetup::find_host_budgets(stage::Budgets& budgets) const {
   check(policy_.cpu_mem_bytes, "--cpu-mem");
   check(policy_.device_mem_bytes + policy_.cpu_mem_bytes, "--device-mem and --cpu-mem, together");
   const bool given = policy_.device_mem_bytes + policy_.cpu_mem_bytes > 0;
-  budgets.together = given ? share : most_of(share);
+  budgets.together = given ? share : stage::most_of(share);
   budgets.device = or_else(policy_.device_mem_bytes, budgets.together);
   budgets.cpu = or_else(policy_.cpu_mem_bytes, budgets.together);
 }
@@ -122,8 +96,8 @@ void StageSetup::find_gpu_budgets(stage::Budgets& budgets) const {
   const auto in_dram = available_memory_bytes() / static_cast<std::size_t>(ranks_on_this_host_);
   check_free(policy_.cpu_mem_bytes, in_dram, ranks_on_this_host_, "--cpu-mem", "this machine",
              "use fewer stages a machine");
-  budgets.device = or_else(policy_.device_mem_bytes, most_of(on_gpu));
-  budgets.cpu = or_else(policy_.cpu_mem_bytes, most_of(in_dram));
+  budgets.device = or_else(policy_.device_mem_bytes, stage::most_of(on_gpu));
+  budgets.cpu = or_else(policy_.cpu_mem_bytes, stage::most_of(in_dram));
 }
 
 /// The lock limit is the system's for what processes lock themselves; CUDA's driver has its own,
@@ -144,10 +118,10 @@ stage::ScratchBytes StageSetup::scratch_bytes() const {
           .device_in_dram = device_->host_scratch_bytes(shape),
           .cpu = where_.cuda ? make_cpu_device(config_, threads_, 0, abort_)->scratch_bytes(shape)
                              : scratch,
-          .loading = offload::StageWeights::staging_bytes(*model_.weights, kReaderThreads)};
+          .loading = offload::StageWeights::staging_bytes(*model_.weights, stage::kReaderThreads)};
 }
 
-void StageSetup::plan(const JobDemand& demand, const Surroundings& surroundings) {
+void StageSetup::plan(const stage::JobDemand& demand, const Surroundings& surroundings) {
   demand_ = demand;
   surroundings_ = surroundings;
   shape_.batch.longest_prompt = demand.longest_prompt;
@@ -199,9 +173,9 @@ void StageSetup::pin_areas() {
 
 void StageSetup::load_weights() {
   const auto& weights = planned_.plan.weights;
-  weights_ = std::make_unique<offload::StageWeights>(shape_.spec, shape_.contents, shape_.weights,
-                                                     weights.image, weights.cut, *model_.weights,
-                                                     *device_, *dram_, kReaderThreads, nullptr);
+  weights_ = std::make_unique<offload::StageWeights>(
+      shape_.spec, shape_.contents, shape_.weights, weights.image, weights.cut, *model_.weights,
+      *device_, *dram_, stage::kReaderThreads, nullptr);
   pin_weights();
   note_what_is_not_pinned();
   const auto of_device = device_->notes();

@@ -13,15 +13,10 @@
 #include "offload/stage_weights.hpp"
 #include "stage/engine.hpp"
 #include "stage/memory_report.hpp"
+#include "stage/setup_rules.hpp"
 #include "stage/stage_memory.hpp"
 
 namespace stagecoach::job {
-
-/// What the requests ask of every stage.
-struct JobDemand {
-  stage::KvDemand kv;
-  std::int64_t longest_prompt = 0;
-};
 
 /// What a stage must know of the others before it plans.
 struct Surroundings {
@@ -38,7 +33,7 @@ class StageSetup {
              int threads, AbortSignal& abort);
 
   /// Finds budgets and plan. Takes nothing yet.
-  void plan(const JobDemand& demand, const Surroundings& surroundings);
+  void plan(const stage::JobDemand& demand, const Surroundings& surroundings);
   /// After the stages have agreed on how many KV pages a layer they all have.
   void settle(std::int64_t kv_pages_per_layer);
   /// Takes all memory and disk space but the weights'.
@@ -50,7 +45,9 @@ class StageSetup {
   [[nodiscard]] const device::Device& device() const { return *device_; }
   [[nodiscard]] const StageDevice& where() const { return where_; }
   /// Whether the policy leaves no activations in DRAM or on disk.
-  [[nodiscard]] bool hidden_on_device() const;
+  [[nodiscard]] bool hidden_on_device() const {
+    return stage::hidden_on_device(shape_.batch, policy_.percent);
+  }
   [[nodiscard]] const stage::StageShape& shape() const { return shape_; }
   [[nodiscard]] const stage::StagePlan& stage_plan() const { return planned_.plan; }
   [[nodiscard]] const stage::MemoryReport& memory() const { return planned_.memory; }
@@ -61,7 +58,9 @@ class StageSetup {
   [[nodiscard]] offload::TierCounts peak_bytes() const;
 
  private:
-  [[nodiscard]] device::ScratchShape scratch_shape() const;
+  [[nodiscard]] device::ScratchShape scratch_shape() const {
+    return stage::scratch_shape(shape_, demand_.kv.longest_pages);
+  }
   [[nodiscard]] stage::Budgets find_budgets() const;
   void find_host_budgets(stage::Budgets& budgets) const;
   void find_gpu_budgets(stage::Budgets& budgets) const;
@@ -82,7 +81,7 @@ class StageSetup {
   std::unique_ptr<device::Device> device_;
   std::unique_ptr<device::Device> cpu_;  ///< stores and attends in DRAM
   stage::StageShape shape_;
-  JobDemand demand_;
+  stage::JobDemand demand_;
   stage::PlannedStage planned_;
   std::unique_ptr<MemoryBudget> dram_;
   std::unique_ptr<stage::StageMemory> stage_memory_;

@@ -97,6 +97,10 @@ std::size_t StageWeights::staging_bytes(const WeightSource& source, int reader_t
   return read_staging_bytes(source, reader_threads);
 }
 
+std::size_t StageWeights::staging_bytes(int reader_threads) {
+  return read_staging_bytes(std::size_t{0}, reader_threads);
+}
+
 std::size_t StageWeights::wide_bytes(const LayerImage& image, ByteRange unit) {
   return wide_bytes_before(image, unit.end) - wide_bytes_before(image, unit.begin);
 }

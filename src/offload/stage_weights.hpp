@@ -68,6 +68,8 @@ class StageWeights {
   static std::size_t cpu_bytes(const StageContents& contents, const WeightCut& cut);
   /// DRAM that reading takes while it runs.
   static std::size_t staging_bytes(const WeightSource& source, int reader_threads);
+  /// Likewise, from a store that need not be there.
+  static std::size_t staging_bytes(int reader_threads);
   /// Device bytes of the packed matrices of a unit (whole tensors of the image) once widened to
   /// f16: in image order, each from a multiple of 64 on.
   static std::size_t wide_bytes(const LayerImage& image, ByteRange unit);

@@ -12,7 +12,7 @@ constexpr std::size_t kPieceBytes = std::size_t{8} << 20;
 
 /// Of one thread: a piece on its way to the device, then what the source works in.
 std::size_t staging_bytes(const WeightSource& source) {
-  return kPieceBytes + source.scratch_bytes();
+  return read_staging_bytes(source.scratch_bytes(), 1);
 }
 
 std::vector<WeightRead> cut(const std::vector<WeightRead>& reads) {
@@ -113,7 +113,11 @@ class Reader {
 }  // namespace
 
 std::size_t read_staging_bytes(const WeightSource& source, int threads) {
-  return static_cast<std::size_t>(threads) * staging_bytes(source);
+  return read_staging_bytes(source.scratch_bytes(), threads);
+}
+
+std::size_t read_staging_bytes(std::size_t source_scratch_bytes, int threads) {
+  return static_cast<std::size_t>(threads) * (kPieceBytes + source_scratch_bytes);
 }
 
 std::uint64_t read_weights(const std::vector<WeightRead>& reads, const WeightSource& source,

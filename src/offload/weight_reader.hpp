@@ -24,6 +24,8 @@ struct WeightRead {
 
 /// DRAM that `read_weights` takes while it runs.
 std::size_t read_staging_bytes(const WeightSource& source, int threads);
+/// Likewise, from a source whose scratch_bytes() are these.
+std::size_t read_staging_bytes(std::size_t source_scratch_bytes, int threads);
 
 /// Reads everything in pieces, several threads at once; bytes for the device pass through staging
 /// memory taken from `dram`, and so does what the source works in. `progress(done_bytes,

@@ -17,6 +17,8 @@ struct CopyRates {
   double from_device_pinned = 0;
   double from_device_pageable = 0;
   double both_ways = 0;  ///< pinned, in both directions at once, their sum
+
+  friend bool operator==(const CopyRates&, const CopyRates&) = default;
 };
 
 /// Bytes a second, by the bytes of a transfer, with as many in flight as the engine has.
@@ -24,6 +26,8 @@ struct DiskRates {
   Curve read;
   Curve write;
   double together = 0;  ///< reading and writing at once, their sum
+
+  friend bool operator==(const DiskRates&, const DiskRates&) = default;
 };
 
 /// One packing of numbers on a device.
@@ -31,6 +35,8 @@ struct FormatRates {
   /// Products: floating-point operations a second by rows, for each width (inputs of the matrix).
   std::map<std::int64_t, Curve> products;
   double widen = 0;  ///< bytes of f16 a second; packed formats only
+
+  friend bool operator==(const FormatRates&, const FormatRates&) = default;
 };
 
 /// One type of KV cache. Bytes of pages a second by page_tokens, where each sequence has one row.
@@ -38,6 +44,8 @@ struct CacheRates {
   Curve device;      ///< attention to pages in the device's memory
   Curve cpu;         ///< partial results of pages in DRAM, by the CPU
   double store = 0;  ///< new K and V into pages in DRAM: bytes of f32 rows a second, by the CPU
+
+  friend bool operator==(const CacheRates&, const CacheRates&) = default;
 };
 
 /// Seconds that a step costs beside its work.
@@ -46,12 +54,16 @@ struct StepSeconds {
   double copy = 0;
   double disk = 0;
   double cpu = 0;
+
+  friend bool operator==(const StepSeconds&, const StepSeconds&) = default;
 };
 
 /// Messages between neighbouring stages.
 struct LinkRates {
   double latency_seconds = 0;
   double bytes_per_second = 0;
+
+  friend bool operator==(const LinkRates&, const LinkRates&) = default;
 };
 
 /// What another runtime than this one does otherwise, to simulate it (FlexGen, in bench/paper).
@@ -60,6 +72,8 @@ struct SoftwareTraits {
   bool saves_query = true;         ///< query, key and value go to DRAM in f32; else K and V in f16
   double slot_seconds = 0;         ///< synchronising after a phase of a GPU batch
   bool widens_each_batch = false;  ///< weights and cache, in the compute of each GPU batch
+
+  friend bool operator==(const SoftwareTraits&, const SoftwareTraits&) = default;
 };
 
 /// What the cost model knows of a machine: rates and sizes of one stage on it while `stages` of
@@ -90,6 +104,8 @@ struct NodeProfile {
   LinkRates link;        ///< to a stage on another node
   LinkRates local_link;  ///< to one on this node
   SoftwareTraits software;
+
+  friend bool operator==(const NodeProfile&, const NodeProfile&) = default;
 };
 
 /// Reads the ini text of a profile. ConfigError `where [section] key: what; what to do`: missing or

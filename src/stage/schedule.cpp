@@ -29,8 +29,9 @@ double layer_flops(const model::ModelSpec& spec, std::int64_t rows, std::int64_t
          attention_out_flops(spec, rows) + mlp_flops(spec, rows);
 }
 
-Scheduler::Scheduler(StagePlan plan)
+Scheduler::Scheduler(StagePlan plan, PageRefs page_refs)
     : plan_(std::move(plan)),
+      page_refs_(page_refs),
       pages_(plan_.kv.pools, plan_.policy.percent.cache(), plan_.kv.open_slots,
              plan_.shape.batch.page_tokens, plan_.shape.batch.places()) {
   if (!plan_.overlap) {

@@ -33,6 +33,13 @@ struct VisitSchedule {
 std::vector<GpuBatch> cut_into_batches(const std::vector<VisitEntry>& entries,
                                        std::int64_t gpu_batch_size);
 
+/// How finely steps name the KV pages that they touch: what they must wait for follows from it.
+enum class PageRefs {
+  each,     ///< every page: what an engine needs, since a page that is given back goes to others
+  by_batch  ///< all pages of a GPU batch's places as one: for a simulation, which has no bytes to
+            ///< lose, and far fewer buffers
+};
+
 /// Turns a stage's visits, one after the other, into steps: layer by layer, each layer's GPU
 /// batches in turn (the zig-zag order: one pass over a layer serves the whole block). While a batch
 /// is computed, the next one's pages and activations are loaded, the last one's are stored, and a
@@ -41,7 +48,7 @@ std::vector<GpuBatch> cut_into_batches(const std::vector<VisitEntry>& entries,
 /// overwrites. Keeps the book of KV pages.
 class Scheduler {
  public:
-  explicit Scheduler(StagePlan plan);
+  explicit Scheduler(StagePlan plan, PageRefs page_refs = PageRefs::each);
 
   [[nodiscard]] VisitSchedule next(const Visit& visit);
   /// Gives back the pages of the sequences that the visit says have ended; next() does so itself.
@@ -56,6 +63,7 @@ class Scheduler {
   [[nodiscard]] std::int64_t place_of(std::int32_t block, std::int32_t slot) const;
 
   StagePlan plan_;
+  PageRefs page_refs_;
   offload::KvPages pages_;
   Dependencies dependencies_;
   std::int64_t visits_ = 0;

@@ -564,10 +564,16 @@ void VisitBuilder::add_page_refs(std::vector<BufferRef>& refs, const Slot& slot,
                          : kind == BufferKind::kv_disk
                              ? page.use.tier == Tier::disk
                              : page.use.tier == Tier::disk && page.use.open_slot >= 0;
-      if (there && wanted(page)) {
-        const auto slot_number = kind == BufferKind::kv_open ? page.use.open_slot : page.use.slot;
-        refs.push_back({kind, static_cast<std::int32_t>(slot_number), slot.layer});
+      if (!there || !wanted(page)) {
+        continue;
       }
+      if (scheduler_.page_refs_ == PageRefs::by_batch) {
+        const auto number = visit_.block * plan_.shape.batch.num_gpu_batches + batch(slot).number;
+        refs.push_back({kind, static_cast<std::int32_t>(number), slot.layer});
+        return;
+      }
+      const auto slot_number = kind == BufferKind::kv_open ? page.use.open_slot : page.use.slot;
+      refs.push_back({kind, static_cast<std::int32_t>(slot_number), slot.layer});
     }
   }
 }

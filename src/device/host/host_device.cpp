@@ -19,6 +19,7 @@
 #include "device/host/linear.hpp"
 #include "device/host/sample.hpp"
 #include "device/host/scratch.hpp"
+#include "device/host/scratch_sizes.hpp"
 #include "device/host/thread_pool.hpp"
 
 namespace stagecoach::device {
@@ -64,13 +65,14 @@ class HostDevice final : public Device {
   [[nodiscard]] std::size_t allocated_bytes() const override { return budget_.used_bytes(); }
   [[nodiscard]] std::size_t peak_bytes() const override { return budget_.peak_bytes(); }
   [[nodiscard]] std::size_t scratch_bytes(const ScratchShape& shape) const override {
-    return Scratch::size_bytes(worker_floats(shape), pool_.threads(), shared_floats(shape));
+    return device::host_scratch_bytes(shape, pool_.threads());
   }
   [[nodiscard]] std::size_t host_scratch_bytes(const ScratchShape& /*shape*/) const override {
     return 0;
   }
   void reserve_scratch(const ScratchShape& shape) override {
-    scratch_ = Scratch(budget_, worker_floats(shape), pool_.threads(), shared_floats(shape));
+    scratch_ =
+        Scratch(budget_, host_worker_floats(shape), pool_.threads(), host_shared_floats(shape));
     shape_ = shape;
   }
 
@@ -121,16 +123,6 @@ class HostDevice final : public Device {
       throw ConfigError(fmt::format("--threads {}: at least one is needed", threads));
     }
     return threads;
-  }
-
-  static std::int64_t worker_floats(const ScratchShape& shape) {
-    return std::max(
-        {linear_worker_floats(),
-         attention_scratch_floats(shape.head_dim, shape.page_tokens, shape.sparse_tokens),
-         sample_worker_floats(shape.vocab)});
-  }
-  static std::int64_t shared_floats(const ScratchShape& shape) {
-    return linear_shared_floats(shape.max_in_features);
   }
 
   void check_scratch(bool fits, const char* operation) const {
