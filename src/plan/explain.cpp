@@ -1,1 +1,267 @@
 #include "plan/explain.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "base/error.hpp"
+#include "base/units.hpp"
+
+namespace stagecoach::plan {
+namespace {
+
+using offload::Tier;
+using stage::Resource;
+
+constexpr std::array kShownResources = {
+    Resource::compute,   Resource::cpu_compute, Resource::h2d,  Resource::d2h,
+    Resource::disk_read, Resource::disk_write,  Resource::send, Resource::receive};
+
+std::size_t index_of(Resource resource) { return static_cast<std::size_t>(resource); }
+
+/// Seconds in which a resource of the stage works. A transfer between stages is busy on both sides
+/// from when one of them is ready, so there it is what the link takes.
+double working_seconds(const SimulationResult& simulated, const Cluster& cluster, std::size_t stage,
+                       Resource resource) {
+  const bool sends = resource == Resource::send;
+  if (!sends && resource != Resource::receive) {
+    return simulated.stages[stage].busy_seconds[index_of(resource)];
+  }
+  if (cluster.stages() == 1 || (!sends && stage == 0)) {
+    return 0;
+  }
+  const auto sender = sends ? stage : stage - 1;
+  const auto& link = cluster.link_after(sender);
+  const auto& use = simulated.stages[sender];
+  return static_cast<double>(use.visits) * link.latency_seconds +
+         use.bytes[index_of(Resource::send)] / link.bytes_per_second;
+}
+
+std::string format_cache(const device::KvFormat& format) {
+  return format.packed()                      ? describe(format.pack())
+         : format.type == device::KvType::f32 ? "f32"
+                                              : "f16";
+}
+
+std::string format_shape(const stage::BatchShape& batch) {
+  return fmt::format("{} x {} sequences a block, {} in flight, prompts in pieces of {}",
+                     batch.gpu_batch_size, batch.num_gpu_batches, batch.inner_iterations,
+                     batch.prefill_piece);
+}
+
+std::string format_share(double share) { return fmt::format("{:.1f} %", 100 * share); }
+
+std::string describe(const Bottleneck& bottleneck) {
+  return fmt::format("{} of stage {}, at work {} of the time", to_string(bottleneck.resource),
+                     bottleneck.stage, format_share(bottleneck.share));
+}
+
+std::string format_prediction(const JobPlan& plan) {
+  auto text = fmt::format(
+      "{:.4g} generated tokens/s, {:.4g} while decoding; {} in all, the slowest request {}",
+      plan.tokens_per_second, plan.decode_tokens_per_second, format_seconds(plan.seconds),
+      format_seconds(plan.max_latency_seconds));
+  if (plan.joules > 0) {
+    const auto tokens = plan.tokens_per_second * plan.seconds;
+    text += fmt::format("; {:.3g} kWh, {:.3g} J a token", plan.joules / 3.6e6,
+                        plan.joules / std::max(tokens, 1.0));
+  }
+  return text;
+}
+
+std::string stage_title(const JobPlan& plan, const Cluster& cluster, std::size_t stage) {
+  const auto& node = cluster.of_stage(stage);
+  const auto& planned = plan.stages[stage].plan;
+  const auto& part = planned.shape.contents;
+  auto text = fmt::format("stage {} on {}: layers {} to {}{}{}", stage,
+                          node.host.empty() ? "a node without a name" : node.host, part.first_layer,
+                          part.first_layer + part.layers - 1, part.embedding ? ", embedding" : "",
+                          part.head ? ", head" : "");
+  if (planned.weights.buffers > 0) {
+    text += fmt::format("; {} buffer{} of streamed weights", planned.weights.buffers,
+                        planned.weights.buffers == 1 ? "" : "s");
+  }
+  if (planned.cpu_attention) {
+    text += "; attention to what is outside the device on the CPU";
+  }
+  return text + "\n";
+}
+
+std::string tier_table(const stage::PlannedStage& stage) {
+  const auto& percent = stage.plan.policy.percent;
+  const std::array<std::array<double, 3>, 3> placed = {
+      {{percent.weights_device, percent.cache_device, percent.hidden_device},
+       {percent.weights_cpu, percent.cache_cpu, percent.hidden_cpu},
+       {100 - percent.weights_device - percent.weights_cpu,
+        100 - percent.cache_device - percent.cache_cpu,
+        100 - percent.hidden_device - percent.hidden_cpu}}};
+  auto text = fmt::format("  {:<12}{:>9}{:>9}{:>13}{:>12}{:>12}{:>9}\n", "tier", "weights", "cache",
+                          "activations", "taken", "budget", "used");
+  for (const auto tier : offload::kTiers) {
+    const auto& row = placed.at(static_cast<std::size_t>(tier));
+    const auto bytes = stage.memory.total_bytes(tier);
+    const auto budget = stage.memory.budget_bytes(tier);
+    if (bytes == 0 && std::all_of(row.begin(), row.end(), [](double p) { return p < 1e-9; })) {
+      continue;
+    }
+    const auto part = [](double p) { return fmt::format("{:.4g} %", std::max(p, 0.0)); };
+    text += fmt::format(
+        "  {:<12}{:>9}{:>9}{:>13}{:>12}{:>12}{:>9}\n", to_string(tier), part(row[0]), part(row[1]),
+        part(row[2]), format_bytes(bytes), format_bytes(budget),
+        budget > 0 ? format_share(static_cast<double>(bytes) / static_cast<double>(budget)) : "-");
+  }
+  if (stage.memory.budgets.together > 0) {
+    text += fmt::format(
+        "  device and cpu are one memory: {} of {}\n",
+        format_bytes(stage.memory.total_bytes(Tier::device) + stage.memory.total_bytes(Tier::cpu)),
+        format_bytes(stage.memory.budgets.together));
+  }
+  return text;
+}
+
+std::string resource_table(const SimulationResult& simulated, const Cluster& cluster,
+                           std::size_t stage) {
+  const auto most = bottleneck_of(simulated, cluster, stage);
+  auto text =
+      fmt::format("  {:<12}{:>12}{:>14}{:>12}\n", "resource", "working s", "of the time", "moved");
+  for (const auto resource : kShownResources) {
+    const auto seconds = working_seconds(simulated, cluster, stage, resource);
+    const auto bytes = simulated.stages[stage].bytes[index_of(resource)];
+    if (seconds <= 0 && bytes <= 0) {
+      continue;
+    }
+    text += fmt::format("  {:<12}{:>12.4g}{:>14}{:>12}{}\n", to_string(resource), seconds,
+                        format_share(seconds / simulated.seconds),
+                        bytes > 0 ? format_bytes(static_cast<std::size_t>(bytes)) : "",
+                        resource == most.resource ? "  <- the bottleneck" : "");
+  }
+  return text;
+}
+
+/// Where a value lies among `cells` of an axis.
+std::size_t cell_of(double value, double least, double most, std::size_t cells) {
+  const auto share = most > least ? (value - least) / (most - least) : 0.0;
+  return std::min(cells - 1, static_cast<std::size_t>(share * static_cast<double>(cells)));
+}
+
+std::string plot_frontier(const std::vector<JobPlan>& plans) {
+  constexpr std::size_t kRows = 12;
+  constexpr std::size_t kColumns = 60;
+  double longest = 0;
+  double fastest = 0;
+  for (const auto& plan : plans) {
+    longest = std::max(longest, plan.max_latency_seconds);
+    fastest = std::max(fastest, plan.tokens_per_second);
+  }
+  std::vector<std::string> rows(kRows, std::string(kColumns, ' '));
+  for (const auto& plan : plans) {
+    rows[kRows - 1 - cell_of(plan.tokens_per_second, 0, fastest, kRows)]
+        [cell_of(plan.max_latency_seconds, 0, longest, kColumns)] = '*';
+  }
+  auto text = fmt::format("  tokens/s, up to {:.4g}\n", fastest);
+  for (const auto& row : rows) {
+    text += "  |" + row.substr(0, row.find_last_not_of(' ') + 1) + "\n";
+  }
+  return text + "  +" + std::string(kColumns, '-') +
+         fmt::format("  latency of a request, 0 to {}\n", format_seconds(longest));
+}
+
+std::string plan_line(const JobPlan& plan) {
+  const auto& policy = plan.policies.front();
+  return fmt::format(
+      "  {:>10.4g}{:>12}{:>12}  {:>4} x {:<3} x {:<3} {:<24} {:<8} {:<8}{}\n",
+      plan.tokens_per_second, format_seconds(plan.max_latency_seconds),
+      format_seconds(plan.seconds), plan.batch.gpu_batch_size, plan.batch.num_gpu_batches,
+      plan.batch.inner_iterations,
+      fmt::format("{:.3g} {:.3g} {:.3g} {:.3g} {:.3g} {:.3g}", policy.percent.weights_device,
+                  policy.percent.weights_cpu, policy.percent.cache_device, policy.percent.cache_cpu,
+                  policy.percent.hidden_device, policy.percent.hidden_cpu),
+      plan.weights.packed() ? to_string(plan.weights.layers.packing) : "f16",
+      plan.batch.kv_format.packed() ? to_string(plan.batch.kv_format.pack().packing) : "f16",
+      fmt::format("{}", fmt::join(plan.layers_per_stage, ",")));
+}
+
+std::string plan_header() {
+  return fmt::format("  {:>10}{:>12}{:>12}  {:<16} {:<24} {:<8} {:<8}{}\n", "tokens/s", "latency",
+                     "in all", "batches", "percent of stage 0", "weights", "cache", "layers");
+}
+
+}  // namespace
+
+Bottleneck bottleneck_of(const SimulationResult& simulated, const Cluster& cluster,
+                         std::size_t stage) {
+  Bottleneck most{.stage = stage, .resource = Resource::compute, .share = 0};
+  for (const auto resource : kShownResources) {
+    const auto share = working_seconds(simulated, cluster, stage, resource) / simulated.seconds;
+    if (share > most.share) {
+      most.resource = resource;
+      most.share = share;
+    }
+  }
+  return most;
+}
+
+Bottleneck bottleneck_of(const SimulationResult& simulated, const Cluster& cluster) {
+  STAGECOACH_CHECK(!simulated.stages.empty());
+  auto most = bottleneck_of(simulated, cluster, 0);
+  for (std::size_t stage = 1; stage < simulated.stages.size(); ++stage) {
+    if (const auto here = bottleneck_of(simulated, cluster, stage); here.share > most.share) {
+      most = here;
+    }
+  }
+  return most;
+}
+
+std::string summarize(const JobPlan& plan, const Cluster& cluster) {
+  return fmt::format(
+      "{} stage{} with {} layers; schedule {}\n"
+      "batches: {}; weights {}, cache {}\n"
+      "predicted: {}\n"
+      "bottleneck: {}\n",
+      plan.stages.size(), plan.stages.size() == 1 ? "" : "s",
+      fmt::join(plan.layers_per_stage, ", "), stage::to_string(plan.schedule),
+      format_shape(plan.batch), model::describe(plan.weights), format_cache(plan.batch.kv_format),
+      format_prediction(plan), describe(bottleneck_of(plan.simulated, cluster)));
+}
+
+std::string explain(const JobPlan& plan, const Cluster& cluster) {
+  auto text = summarize(plan, cluster);
+  for (std::size_t stage = 0; stage < plan.stages.size(); ++stage) {
+    text += "\n" + stage_title(plan, cluster, stage) + tier_table(plan.stages[stage]) +
+            resource_table(plan.simulated, cluster, stage);
+  }
+  return text;
+}
+
+std::string format_alternatives(const PlanResult& result) {
+  auto text = plan_header();
+  for (const auto& plan : result.best) {
+    text += plan_line(plan);
+  }
+  return text;
+}
+
+std::string format_frontier(const PlanResult& result) {
+  auto text = plan_header();
+  for (const auto& plan : result.frontier) {
+    text += plan_line(plan);
+  }
+  return text + "\n" + plot_frontier(result.frontier);
+}
+
+std::string format_improvements(std::vector<Improvement> found, const JobPlan& plan) {
+  std::stable_sort(found.begin(), found.end(), [](const Improvement& a, const Improvement& b) {
+    return a.tokens_per_second > b.tokens_per_second;
+  });
+  std::string text;
+  for (const auto& one : found) {
+    text += fmt::format("  {:<44}{:>10.4g} tokens/s  {:.2f} times\n", one.what,
+                        one.tokens_per_second, one.tokens_per_second / plan.tokens_per_second);
+  }
+  return text;
+}
+
+}  // namespace stagecoach::plan
