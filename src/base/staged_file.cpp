@@ -7,8 +7,10 @@
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
+#include <span>
 
 #include "base/error.hpp"
+#include "base/file.hpp"
 
 namespace stagecoach {
 namespace {
@@ -60,6 +62,12 @@ void StagedFile::commit() {
   }
   committed_ = true;
   sync_path(folder_of(final_path_), O_RDONLY | O_DIRECTORY);
+}
+
+void write_text_file(const std::string& path, const std::string& text, bool overwrite) {
+  StagedFile staged(path, overwrite);
+  File(staged.temporary_path(), File::Mode::create).write_at(std::as_bytes(std::span(text)), 0);
+  staged.commit();
 }
 
 }  // namespace stagecoach

@@ -29,4 +29,7 @@ class StagedFile {
   bool committed_ = false;
 };
 
+/// Makes the text file `path`, whole or not at all; errors as StagedFile's.
+void write_text_file(const std::string& path, const std::string& text, bool overwrite);
+
 }  // namespace stagecoach

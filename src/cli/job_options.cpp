@@ -1,9 +1,7 @@
 #include "cli/job_options.hpp"
 
 #include <algorithm>
-#include <charconv>
 #include <cstdint>
-#include <sstream>
 
 #include "base/error.hpp"
 #include "base/ini_file.hpp"
@@ -44,21 +42,6 @@ po::options_description disk_options() {
       "test-delays", with_default<Text>("0"), "SEED: every queue sleeps random times; 0: never")(
       "test-staging", po::bool_switch(), "copy to the CPU's device as one must to a GPU");
   return group;
-}
-
-std::vector<std::int64_t> parse_list(const std::string& text, const std::string& flag) {
-  std::vector<std::int64_t> values;
-  std::istringstream in(text);
-  for (std::string item; std::getline(in, item, ',');) {
-    std::int64_t value = 0;
-    const auto* end = item.data() + item.size();
-    if (const auto [stop, code] = std::from_chars(item.data(), end, value);
-        code != std::errc{} || stop != end) {
-      throw ConfigError(fmt::format("--{} {}: must be whole numbers with commas", flag, text));
-    }
-    values.push_back(value);
-  }
-  return values;
 }
 
 void read_model(const Options& options, job::JobConfig& config) {
@@ -113,7 +96,7 @@ void read_transport(const Options& options, int launched_ranks, job::JobConfig& 
 
 void read_stages(const Options& options, job::JobConfig& config) {
   if (options.has("layers-per-stage")) {
-    config.layers_per_stage = parse_list(options.text("layers-per-stage"), "layers-per-stage");
+    config.layers_per_stage = parse_integers(options.text("layers-per-stage"), "layers-per-stage");
   }
   config.device = options.text("device");
   config.threads = static_cast<int>(options.integer("threads", 0, 4096));

@@ -138,4 +138,19 @@ std::uint64_t parse_unsigned(const std::string& text, const std::string& flag) {
   return value;
 }
 
+std::vector<std::int64_t> parse_integers(const std::string& text, const std::string& flag) {
+  std::vector<std::int64_t> values;
+  std::istringstream in(text);
+  for (std::string item; std::getline(in, item, ',');) {
+    std::int64_t value = 0;
+    const auto* end = item.data() + item.size();
+    if (const auto [stop, code] = std::from_chars(item.data(), end, value);
+        code != std::errc{} || stop != end) {
+      throw ConfigError(fmt::format("--{} {}: must be whole numbers with commas", flag, text));
+    }
+    values.push_back(value);
+  }
+  return values;
+}
+
 }  // namespace stagecoach::cli

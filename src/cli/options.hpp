@@ -75,4 +75,7 @@ std::optional<Options> parse_options(const std::string& command, const std::stri
 /// A number from 0 to 2^64 - 1; ConfigError names `flag`.
 std::uint64_t parse_unsigned(const std::string& text, const std::string& flag);
 
+/// Whole numbers with commas between, "3,3,2"; ConfigError names `--flag`.
+std::vector<std::int64_t> parse_integers(const std::string& text, const std::string& flag);
+
 }  // namespace stagecoach::cli

@@ -7,15 +7,14 @@
 #include <limits>
 #include <utility>
 
-#include "base/ini_file.hpp"
 #include "base/units.hpp"
 #include "cli/batch_options.hpp"
 #include "cli/commands.hpp"
 #include "cli/compression_options.hpp"
 #include "cli/options.hpp"
+#include "cli/plan_inputs.hpp"
 #include "cli/policy_options.hpp"
 #include "device/cuda/packed_product_rows.hpp"
-#include "model/weight_store.hpp"
 #include "stage/batcher.hpp"
 #include "stage/partition.hpp"
 
@@ -47,26 +46,6 @@ po::options_description describe() {
       "gpu", po::bool_switch(), "as on a device whose memory disk reads cannot reach");
   group.add(batch_options()).add(compression_options()).add(policy_options());
   return group;
-}
-
-/// What the model is, and how the job has its weights.
-struct Model {
-  model::ModelSpec spec;
-  model::WeightFormat weights;
-};
-
-Model read_model(const Options& options) {
-  options.exclude("model", "spec");
-  const auto wanted = read_compression(options);
-  if (options.has("spec")) {
-    const auto& path = options.text("spec");
-    return {model::spec_from_settings(read_ini_file(path), path), job::choose_format(wanted, {})};
-  }
-  if (!options.has("model")) {
-    throw ConfigError("schedule: give --model FILE or --spec INI");
-  }
-  const auto index = model::read_store_index(options.text("model"));
-  return {index.spec, job::choose_format(wanted, index.weights)};
 }
 
 /// A visit and its steps.
@@ -203,7 +182,7 @@ void print_sums(const Shown& shown) {
 }
 
 stage::StagePlan read_plan(const Options& options, Integer prompt_len, Integer pages) {
-  const auto model = read_model(options);
+  const auto model = read_model_shape(options, "schedule");
   const auto stages = static_cast<int>(options.integer("stages", 1, 4096));
   const auto stage = static_cast<int>(options.integer("stage", 0, stages - 1));
   const auto policies = read_policies(options, stages);
@@ -211,11 +190,12 @@ stage::StagePlan read_plan(const Options& options, Integer prompt_len, Integer p
   auto batch = read_batch_shape(options);
   batch.longest_prompt = prompt_len;
   batch = stage::shape_for(batch, schedule, stages);
-  const stage::StageShape shape{.spec = model.spec,
-                                .contents = stage::partition_layers(
-                                    model.spec.layers, stages, {})[static_cast<std::size_t>(stage)],
-                                .batch = batch,
-                                .weights = model.weights};
+  const stage::StageShape shape{
+      .spec = model.spec,
+      .contents =
+          stage::partition_layers(model.spec.layers, stages, {})[static_cast<std::size_t>(stage)],
+      .batch = batch,
+      .weights = job::choose_format(read_compression(options), model.stored)};
   const auto& policy =
       policies.size() == 1 ? policies.front() : policies[static_cast<std::size_t>(stage)];
   const auto buffers = policy.weight_buffers > 0 ? policy.weight_buffers : 2;

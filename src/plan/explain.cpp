@@ -22,24 +22,6 @@ constexpr std::array kShownResources = {
 
 std::size_t index_of(Resource resource) { return static_cast<std::size_t>(resource); }
 
-/// Seconds in which a resource of the stage works. A transfer between stages is busy on both sides
-/// from when one of them is ready, so there it is what the link takes.
-double working_seconds(const SimulationResult& simulated, const Cluster& cluster, std::size_t stage,
-                       Resource resource) {
-  const bool sends = resource == Resource::send;
-  if (!sends && resource != Resource::receive) {
-    return simulated.stages[stage].busy_seconds[index_of(resource)];
-  }
-  if (cluster.stages() == 1 || (!sends && stage == 0)) {
-    return 0;
-  }
-  const auto sender = sends ? stage : stage - 1;
-  const auto& link = cluster.link_after(sender);
-  const auto& use = simulated.stages[sender];
-  return static_cast<double>(use.visits) * link.latency_seconds +
-         use.bytes[index_of(Resource::send)] / link.bytes_per_second;
-}
-
 std::string format_cache(const device::KvFormat& format) {
   return format.packed()                      ? describe(format.pack())
          : format.type == device::KvType::f32 ? "f32"
@@ -55,7 +37,7 @@ std::string format_shape(const stage::BatchShape& batch) {
 std::string format_share(double share) { return fmt::format("{:.1f} %", 100 * share); }
 
 std::string describe(const Bottleneck& bottleneck) {
-  return fmt::format("{} of stage {}, at work {} of the time", to_string(bottleneck.resource),
+  return fmt::format("{} of stage {}, busy {} of the time", to_string(bottleneck.resource),
                      bottleneck.stage, format_share(bottleneck.share));
 }
 
@@ -122,13 +104,12 @@ std::string tier_table(const stage::PlannedStage& stage) {
   return text;
 }
 
-std::string resource_table(const SimulationResult& simulated, const Cluster& cluster,
-                           std::size_t stage) {
-  const auto most = bottleneck_of(simulated, cluster, stage);
+std::string resource_table(const SimulationResult& simulated, std::size_t stage) {
+  const auto most = bottleneck_of(simulated, stage);
   auto text =
-      fmt::format("  {:<12}{:>12}{:>14}{:>12}\n", "resource", "working s", "of the time", "moved");
+      fmt::format("  {:<12}{:>12}{:>14}{:>12}\n", "resource", "busy s", "of the time", "moved");
   for (const auto resource : kShownResources) {
-    const auto seconds = working_seconds(simulated, cluster, stage, resource);
+    const auto seconds = simulated.stages[stage].busy_seconds[index_of(resource)];
     const auto bytes = simulated.stages[stage].bytes[index_of(resource)];
     if (seconds <= 0 && bytes <= 0) {
       continue;
@@ -191,11 +172,10 @@ std::string plan_header() {
 
 }  // namespace
 
-Bottleneck bottleneck_of(const SimulationResult& simulated, const Cluster& cluster,
-                         std::size_t stage) {
+Bottleneck bottleneck_of(const SimulationResult& simulated, std::size_t stage) {
   Bottleneck most{.stage = stage, .resource = Resource::compute, .share = 0};
   for (const auto resource : kShownResources) {
-    const auto share = working_seconds(simulated, cluster, stage, resource) / simulated.seconds;
+    const auto share = simulated.stages[stage].busy_seconds[index_of(resource)] / simulated.seconds;
     if (share > most.share) {
       most.resource = resource;
       most.share = share;
@@ -204,18 +184,18 @@ Bottleneck bottleneck_of(const SimulationResult& simulated, const Cluster& clust
   return most;
 }
 
-Bottleneck bottleneck_of(const SimulationResult& simulated, const Cluster& cluster) {
+Bottleneck bottleneck_of(const SimulationResult& simulated) {
   STAGECOACH_CHECK(!simulated.stages.empty());
-  auto most = bottleneck_of(simulated, cluster, 0);
+  auto most = bottleneck_of(simulated, 0);
   for (std::size_t stage = 1; stage < simulated.stages.size(); ++stage) {
-    if (const auto here = bottleneck_of(simulated, cluster, stage); here.share > most.share) {
+    if (const auto here = bottleneck_of(simulated, stage); here.share > most.share) {
       most = here;
     }
   }
   return most;
 }
 
-std::string summarize(const JobPlan& plan, const Cluster& cluster) {
+std::string summarize(const JobPlan& plan) {
   return fmt::format(
       "{} stage{} with {} layers; schedule {}\n"
       "batches: {}; weights {}, cache {}\n"
@@ -224,14 +204,14 @@ std::string summarize(const JobPlan& plan, const Cluster& cluster) {
       plan.stages.size(), plan.stages.size() == 1 ? "" : "s",
       fmt::join(plan.layers_per_stage, ", "), stage::to_string(plan.schedule),
       format_shape(plan.batch), model::describe(plan.weights), format_cache(plan.batch.kv_format),
-      format_prediction(plan), describe(bottleneck_of(plan.simulated, cluster)));
+      format_prediction(plan), describe(bottleneck_of(plan.simulated)));
 }
 
 std::string explain(const JobPlan& plan, const Cluster& cluster) {
-  auto text = summarize(plan, cluster);
+  auto text = summarize(plan);
   for (std::size_t stage = 0; stage < plan.stages.size(); ++stage) {
     text += "\n" + stage_title(plan, cluster, stage) + tier_table(plan.stages[stage]) +
-            resource_table(plan.simulated, cluster, stage);
+            resource_table(plan.simulated, stage);
   }
   return text;
 }

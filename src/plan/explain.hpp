@@ -8,19 +8,18 @@
 
 namespace stagecoach::plan {
 
-/// The resource that works most of the time.
+/// The resource that is busy most of the time.
 struct Bottleneck {
   std::size_t stage = 0;
   stage::Resource resource{};
-  double share = 0;  ///< of the job's time in which it works
+  double share = 0;  ///< of the job's time
 };
-/// Of one stage, and of all stages. A send's or a receive's wait for the other side is no work.
-Bottleneck bottleneck_of(const SimulationResult& simulated, const Cluster& cluster,
-                         std::size_t stage);
-Bottleneck bottleneck_of(const SimulationResult& simulated, const Cluster& cluster);
+/// Of one stage, and of all stages.
+Bottleneck bottleneck_of(const SimulationResult& simulated, std::size_t stage);
+Bottleneck bottleneck_of(const SimulationResult& simulated);
 
 /// A few lines: stages, batch shape, formats, what is predicted, the bottleneck.
-std::string summarize(const JobPlan& plan, const Cluster& cluster);
+std::string summarize(const JobPlan& plan);
 /// Tables for people: each stage's placement, bytes of each tier against its budget, each
 /// resource's time with the bottleneck named, and the prediction.
 std::string explain(const JobPlan& plan, const Cluster& cluster);

@@ -17,7 +17,6 @@ struct CopyRates {
   double from_device_pinned = 0;
   double from_device_pageable = 0;
   double both_ways = 0;  ///< pinned, in both directions at once, their sum
-
   friend bool operator==(const CopyRates&, const CopyRates&) = default;
 };
 
@@ -26,7 +25,6 @@ struct DiskRates {
   Curve read;
   Curve write;
   double together = 0;  ///< reading and writing at once, their sum
-
   friend bool operator==(const DiskRates&, const DiskRates&) = default;
 };
 
@@ -35,7 +33,6 @@ struct FormatRates {
   /// Products: floating-point operations a second by rows, for each width (inputs of the matrix).
   std::map<std::int64_t, Curve> products;
   double widen = 0;  ///< bytes of f16 a second; packed formats only
-
   friend bool operator==(const FormatRates&, const FormatRates&) = default;
 };
 
@@ -44,7 +41,6 @@ struct CacheRates {
   Curve device;      ///< attention to pages in the device's memory
   Curve cpu;         ///< partial results of pages in DRAM, by the CPU
   double store = 0;  ///< new K and V into pages in DRAM: bytes of f32 rows a second, by the CPU
-
   friend bool operator==(const CacheRates&, const CacheRates&) = default;
 };
 
@@ -54,7 +50,6 @@ struct StepSeconds {
   double copy = 0;
   double disk = 0;
   double cpu = 0;
-
   friend bool operator==(const StepSeconds&, const StepSeconds&) = default;
 };
 
@@ -62,7 +57,6 @@ struct StepSeconds {
 struct LinkRates {
   double latency_seconds = 0;
   double bytes_per_second = 0;
-
   friend bool operator==(const LinkRates&, const LinkRates&) = default;
 };
 
@@ -72,7 +66,6 @@ struct SoftwareTraits {
   bool saves_query = true;         ///< query, key and value go to DRAM in f32; else K and V in f16
   double slot_seconds = 0;         ///< synchronising after a phase of a GPU batch
   bool widens_each_batch = false;  ///< weights and cache, in the compute of each GPU batch
-
   friend bool operator==(const SoftwareTraits&, const SoftwareTraits&) = default;
 };
 
@@ -104,20 +97,21 @@ struct NodeProfile {
   LinkRates link;        ///< to a stage on another node
   LinkRates local_link;  ///< to one on this node
   SoftwareTraits software;
-
   friend bool operator==(const NodeProfile&, const NodeProfile&) = default;
 };
 
-/// Reads the ini text of a profile. ConfigError `where [section] key: what; what to do`: missing or
-/// unknown sections and keys, what is no number, rates that are zero, negative, not finite or
-/// beyond what any machine does.
+/// Reads the ini text of a profile. ConfigError `where [section] key = value: what; what to do`:
+/// missing or unknown sections and keys, what is no number, rates that are zero, negative, not
+/// finite or beyond what any machine does, and figures that contradict each other.
 NodeProfile parse_profile(const std::string& text, const std::string& where);
-/// The file's text; parse_profile gives the same profile back.
+/// The file's text; parse_profile gives the same profile back (and texts on one line).
 std::string format_profile(const NodeProfile& profile);
 NodeProfile read_profile(const std::string& path);
 
-/// The profile for `stages` stages on the node instead of those that were measured: a stage's share
-/// of cores, DRAM and disk changes in proportion (an estimate; GPUs are one a stage).
+/// An estimate for `stages` stages on the node instead of those that were measured. The cores that
+/// were at work are dealt out anew, at least one thread a stage: what the CPU computes changes as a
+/// stage's threads do. DRAM and disk, sizes and rates of the disk, are dealt out in proportion.
+/// Copies, links and what a step costs stay, and so does what a GPU has and does: one a stage.
 NodeProfile for_stages(const NodeProfile& profile, int stages);
 
 }  // namespace stagecoach::plan

@@ -46,7 +46,7 @@ class VirtualCoordinator {
         if (!block.returned) {
           return nullptr;
         }
-        complete(block, now);
+        complete(block);
       }
       visit_ = batcher_.next_visit(static_cast<std::int32_t>(block_));
       if (visit_) {
@@ -109,7 +109,7 @@ class VirtualCoordinator {
     return inputs;
   }
 
-  void complete(Block& block, double /*now*/) {
+  void complete(Block& block) {
     std::vector<stage::TokenOutcome> outcomes;
     outcomes.reserve(block.visit->entries.size());
     for (const auto& entry : block.visit->entries) {
@@ -334,7 +334,7 @@ void Simulation::issue(std::size_t stage) {
   const auto visit = arrived_[stage].front();
   arrived_[stage].pop_front();
   to_pass_on_[stage].push_back(visit);
-  stages_[stage].issue(*visit, now_);
+  stages_[stage].issue(*visit);
 }
 
 void Simulation::begin(std::size_t stage, const StageReplay::Ready& ready) {
@@ -376,6 +376,8 @@ void Simulation::transfer(std::size_t edge) {
   if (!edges_[edge].sender || !edges_[edge].receiver) {
     return;
   }
+  stages_[edge].begin_again(Resource::send, now_);
+  stages_[edge + 1].begin_again(Resource::receive, now_);
   const auto& link = cluster_.link_after(edge);
   const auto* const step = stages_[edge].running(Resource::send);
   const auto bytes = stages_[edge].costs().wire_bytes(step->rows);

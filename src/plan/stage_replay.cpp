@@ -39,7 +39,7 @@ bool StageReplay::can_issue() const {
   return in_flight_.size() < static_cast<std::size_t>(stage::kHiddenRing);
 }
 
-void StageReplay::issue(const stage::Visit& visit, double /*now*/) {
+void StageReplay::issue(const stage::Visit& visit) {
   STAGECOACH_CHECK(can_issue());
   auto& flight = in_flight_.emplace_back();
   flight.visit = source_->take(visit);
@@ -92,6 +92,10 @@ std::optional<StageReplay::Ready> StageReplay::begin_next(double now) {
     return Ready{&step, &flight->visit->costs[index]};
   }
   return std::nullopt;
+}
+
+void StageReplay::begin_again(stage::Resource resource, double now) {
+  began_[static_cast<std::size_t>(resource)] = now;
 }
 
 void StageReplay::end(stage::Resource resource, double now) {

@@ -60,10 +60,12 @@ class StageReplay {
 
   /// Whether the ring has room for another visit.
   [[nodiscard]] bool can_issue() const;
-  void issue(const stage::Visit& visit, double now);
+  void issue(const stage::Visit& visit);
 
   /// The next step, of any resource, that can begin now; it is begun.
   [[nodiscard]] std::optional<Ready> begin_next(double now);
+  /// The running step of `resource` has waited until now, and does its work from here on.
+  void begin_again(stage::Resource resource, double now);
   /// The running step of `resource` has ended.
   void end(stage::Resource resource, double now);
   /// What `resource` runs; null: nothing.
