@@ -14,6 +14,7 @@ int eval_command(Process& process, const std::vector<std::string>& arguments);
 int convert_command(const std::vector<std::string>& arguments);
 int info_command(const std::vector<std::string>& arguments);
 int schedule_command(const std::vector<std::string>& arguments);
+int plan_command(const std::vector<std::string>& arguments);
 int simulate_command(const std::vector<std::string>& arguments);
 
 }  // namespace stagecoach::cli
