@@ -14,26 +14,29 @@ namespace {
 
 using offload::Tier;
 
-/// Budgets that nobody gave: those that were planned with. Where device and DRAM are one memory,
-/// each tier gets what it takes and half of what is left.
+/// A budget that nobody gave: what is taken, and a little for what differs between the machine and
+/// its profile. A job that takes less than there is must not insist on all of it.
+std::size_t settled_budget(const stage::MemoryReport& memory, Tier tier) {
+  constexpr std::size_t kSpareBytes = std::size_t{32} << 20;
+  const auto taken = memory.total_bytes(tier);
+  auto most = memory.budget_bytes(tier);
+  if (memory.budgets.together > 0 && tier != Tier::disk) {
+    const auto both = memory.total_bytes(Tier::device) + memory.total_bytes(Tier::cpu);
+    most = taken + (memory.budgets.together - std::min(memory.budgets.together, both)) / 2;
+  }
+  return std::min(most, taken + taken / 50 + kSpareBytes);
+}
+
 void settle_budgets(const stage::MemoryReport& memory, stage::Policy& policy) {
-  auto device = memory.budgets.device;
-  auto cpu = memory.budgets.cpu;
-  if (memory.budgets.together > 0) {
-    device = memory.total_bytes(Tier::device);
-    cpu = memory.total_bytes(Tier::cpu);
-    const auto left = memory.budgets.together - std::min(memory.budgets.together, device + cpu);
-    device += left / 2;
-    cpu += left / 2;
-  }
-  if (policy.device_mem_bytes == 0) {
-    policy.device_mem_bytes = device;
-  }
-  if (policy.cpu_mem_bytes == 0) {
-    policy.cpu_mem_bytes = cpu;
-  }
-  if (policy.disk_mem_bytes == 0 && memory.total_bytes(Tier::disk) > 0) {
-    policy.disk_mem_bytes = memory.budgets.disk;
+  const auto settle = [&](std::size_t& bytes, Tier tier) {
+    if (bytes == 0) {
+      bytes = settled_budget(memory, tier);
+    }
+  };
+  settle(policy.device_mem_bytes, Tier::device);
+  settle(policy.cpu_mem_bytes, Tier::cpu);
+  if (memory.total_bytes(Tier::disk) > 0) {
+    settle(policy.disk_mem_bytes, Tier::disk);
   }
 }
 
@@ -44,10 +47,6 @@ std::string commented(const std::string& text) {
     out += "# " + line + "\n";
   }
   return out;
-}
-
-std::string switch_name(stage::Switch value) {
-  return value == stage::Switch::on ? "on" : value == stage::Switch::off ? "off" : "auto";
 }
 
 std::string format_formats(const plan::JobPlan& plan, const model::WeightFormat& stored) {
@@ -83,11 +82,18 @@ std::string format_policy(const stage::Policy& policy) {
   if (!policy.offload_dir.empty()) {
     text += fmt::format("offload-dir = {}\n", policy.offload_dir);
   }
-  return text + fmt::format(
-                    "pin-weights = {}\ncpu-attention = {}\nwiden-weights = {}\n"
-                    "weight-buffers = {}\n",
-                    switch_name(policy.pin_weights), switch_name(policy.cpu_attention),
-                    switch_name(policy.widen_weights), policy.weight_buffers);
+  const auto add_switch = [&](const char* key, stage::Switch value) {
+    if (value != stage::Switch::automatic) {
+      text += fmt::format("{} = {}\n", key, value == stage::Switch::on ? "on" : "off");
+    }
+  };
+  add_switch("pin-weights", policy.pin_weights);
+  add_switch("cpu-attention", policy.cpu_attention);
+  add_switch("widen-weights", policy.widen_weights);
+  if (policy.weight_buffers > 0) {
+    text += fmt::format("weight-buffers = {}\n", policy.weight_buffers);
+  }
+  return text;
 }
 
 }  // namespace

@@ -53,6 +53,10 @@ RunTotals Progress::finish() {
       "tokens/s",
       totals_.requests, totals_.seconds, totals_.prompt_tokens, totals_.generated_tokens,
       static_cast<double>(totals_.generated_tokens) / totals_.seconds);
+  if (totals_.first_tokens > 0) {
+    log_.info("every request had its first token after {:.2f} s; then {:.2f} tokens/s",
+              totals_.prefill_seconds, totals_.decode_tokens_per_second());
+  }
   return totals_;
 }
 

@@ -22,6 +22,11 @@ constexpr std::array kShownResources = {
 
 std::size_t index_of(Resource resource) { return static_cast<std::size_t>(resource); }
 
+/// Short times with more places than format_seconds has.
+std::string format_time(double seconds) {
+  return seconds < 9.995 ? fmt::format("{:.3g} s", seconds) : format_seconds(seconds);
+}
+
 std::string format_cache(const device::KvFormat& format) {
   return format.packed()                      ? describe(format.pack())
          : format.type == device::KvType::f32 ? "f32"
@@ -44,8 +49,8 @@ std::string describe(const Bottleneck& bottleneck) {
 std::string format_prediction(const JobPlan& plan) {
   auto text = fmt::format(
       "{:.4g} generated tokens/s, {:.4g} while decoding; {} in all, the slowest request {}",
-      plan.tokens_per_second, plan.decode_tokens_per_second, format_seconds(plan.seconds),
-      format_seconds(plan.max_latency_seconds));
+      plan.tokens_per_second, plan.decode_tokens_per_second, format_time(plan.seconds),
+      format_time(plan.max_latency_seconds));
   if (plan.joules > 0) {
     const auto tokens = plan.tokens_per_second * plan.seconds;
     text += fmt::format("; {:.3g} kWh, {:.3g} J a token", plan.joules / 3.6e6,
@@ -147,27 +152,30 @@ std::string plot_frontier(const std::vector<JobPlan>& plans) {
     text += "  |" + row.substr(0, row.find_last_not_of(' ') + 1) + "\n";
   }
   return text + "  +" + std::string(kColumns, '-') +
-         fmt::format("  latency of a request, 0 to {}\n", format_seconds(longest));
+         fmt::format("  latency of a request, 0 to {}\n", format_time(longest));
+}
+
+constexpr const char* kPlanRow = "  {:>9} {:>9} {:>9}  {:<14} {:>6} {:>5} {:<6} {:<6} {:<28} {}\n";
+
+std::string plan_header() {
+  return fmt::format(kPlanRow, "tokens/s", "latency", "in all", "batches", "piece", "page",
+                     "weights", "cache", "percent of stage 0", "layers");
 }
 
 std::string plan_line(const JobPlan& plan) {
-  const auto& policy = plan.policies.front();
-  return fmt::format(
-      "  {:>10.4g}{:>12}{:>12}  {:>4} x {:<3} x {:<3} {:<24} {:<8} {:<8}{}\n",
-      plan.tokens_per_second, format_seconds(plan.max_latency_seconds),
-      format_seconds(plan.seconds), plan.batch.gpu_batch_size, plan.batch.num_gpu_batches,
-      plan.batch.inner_iterations,
-      fmt::format("{:.3g} {:.3g} {:.3g} {:.3g} {:.3g} {:.3g}", policy.percent.weights_device,
-                  policy.percent.weights_cpu, policy.percent.cache_device, policy.percent.cache_cpu,
-                  policy.percent.hidden_device, policy.percent.hidden_cpu),
-      plan.weights.packed() ? to_string(plan.weights.layers.packing) : "f16",
-      plan.batch.kv_format.packed() ? to_string(plan.batch.kv_format.pack().packing) : "f16",
-      fmt::format("{}", fmt::join(plan.layers_per_stage, ",")));
-}
-
-std::string plan_header() {
-  return fmt::format("  {:>10}{:>12}{:>12}  {:<16} {:<24} {:<8} {:<8}{}\n", "tokens/s", "latency",
-                     "in all", "batches", "percent of stage 0", "weights", "cache", "layers");
+  const auto& batch = plan.batch;
+  const auto& percent = plan.policies.front().percent;
+  return fmt::format(kPlanRow, fmt::format("{:.4g}", plan.tokens_per_second),
+                     format_time(plan.max_latency_seconds), format_time(plan.seconds),
+                     fmt::format("{} x {} x {}", batch.gpu_batch_size, batch.num_gpu_batches,
+                                 batch.inner_iterations),
+                     batch.prefill_piece, batch.page_tokens,
+                     plan.weights.packed() ? to_string(plan.weights.layers.packing) : "f16",
+                     batch.kv_format.packed() ? to_string(batch.kv_format.pack().packing) : "f16",
+                     fmt::format("{:.3g} {:.3g} {:.3g} {:.3g} {:.3g} {:.3g}",
+                                 percent.weights_device, percent.weights_cpu, percent.cache_device,
+                                 percent.cache_cpu, percent.hidden_device, percent.hidden_cpu),
+                     fmt::join(plan.layers_per_stage, ","));
 }
 
 }  // namespace
@@ -209,6 +217,10 @@ std::string summarize(const JobPlan& plan) {
 
 std::string explain(const JobPlan& plan, const Cluster& cluster) {
   auto text = summarize(plan);
+  if (plan.seconds > plan.simulated.seconds) {
+    text += fmt::format("times below are of the first {}, after which all goes on as it did\n",
+                        format_time(plan.simulated.seconds));
+  }
   for (std::size_t stage = 0; stage < plan.stages.size(); ++stage) {
     text += "\n" + stage_title(plan, cluster, stage) + tier_table(plan.stages[stage]) +
             resource_table(plan.simulated, stage);
