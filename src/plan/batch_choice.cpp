@@ -46,14 +46,24 @@ SteadyJob rolling_blocks(const BatchShape& batch, const MeanRequest& mean) {
   const auto prompt_visits = std::max(1.0, mean.prompt / piece);
   const auto begun =
       std::min(piece / mean.prompt, sequences / (mean.generated - 1 + prompt_visits));
-  const auto prompts = std::max<std::int64_t>(1, rounded(std::ceil(begun - 1e-9)));
-  const auto decoding = std::clamp(begun * (mean.generated - 1), 0.0, std::max(0.0, sequences - 1));
-  SteadyVisit visit{.prompt_rows = std::max<std::int64_t>(1, rounded(begun * mean.prompt)),
-                    .prompts = prompts,
-                    .prompt_position = rounded(std::max(0.0, (mean.prompt - piece) / 2)),
-                    .decoding = rounded(decoding),
-                    .decode_position = rounded(mean.prompt + mean.generated / 2)};
+  const auto prompts =
+      std::max<std::int64_t>(1, rounded(std::min(sequences, std::ceil(begun - 1e-9))));
+  const auto decoding = rounded(std::min(begun * (mean.generated - 1), sequences));
+  const auto position = rounded(mean.prompt + mean.generated / 2);
+  // Where few sequences begin, some visits bring no prompt at all.
+  const auto with_prompt = std::min(1.0, begun * prompt_visits);
+  SteadyVisit visit{
+      .prompt_rows = std::max<std::int64_t>(1, rounded(begun * mean.prompt / with_prompt)),
+      .prompts = prompts,
+      .prompt_position = rounded(std::max(0.0, (mean.prompt - piece) / 2)),
+      .decoding = std::clamp<std::int64_t>(decoding, 0, rounded(sequences) - prompts),
+      .decode_position = position,
+      .share = with_prompt};
   SteadyJob job{.visits = {visit}, .visits_a_request = prompt_visits + mean.generated - 1};
+  if (with_prompt < 1 && decoding > 0) {
+    job.visits.push_back(
+        {.decoding = decoding, .decode_position = position, .share = 1 - with_prompt});
+  }
   // While a block fills, and while it empties, its visits carry less.
   constexpr double kCostOfAPartialVisit = 0.75;
   const auto partial = std::min(mean.generated - 1, sequences * mean.prompt / piece);

@@ -14,7 +14,7 @@ namespace stagecoach::plan {
 namespace {
 
 /// Steps that all simulations of one search may take.
-constexpr std::int64_t kSearchSteps = 25'000'000;
+constexpr std::int64_t kSearchSteps = 100'000'000;
 /// Choices that are scored before the best of them are improved.
 constexpr std::size_t kScored = 8;
 /// Choices from which the linear programs, and the simulator, climb.
@@ -197,13 +197,15 @@ bool cpu_attention_of(const JobPlan& plan) {
                      [](const auto& policy) { return policy.cpu_attention == stage::Switch::on; });
 }
 
+BatchChoice choice_of(const JobPlan& plan) {
+  return {.weights = plan.weights, .batch = plan.batch, .cpu_attention = cpu_attention_of(plan)};
+}
+
 /// Plans of the choices next to a plan's.
 std::vector<JobPlan> plans_beside(const PlanRequest& request, Candidates& candidates,
                                   const JobPlan& plan) {
-  const BatchChoice choice{
-      .weights = plan.weights, .batch = plan.batch, .cpu_attention = cpu_attention_of(plan)};
   std::vector<JobPlan> plans;
-  for (const auto& next : neighbours(request, choice)) {
+  for (const auto& next : neighbours(request, choice_of(plan))) {
     if (const auto& candidate = candidates.of(next)) {
       if (auto other = candidates.plan(*candidate)) {
         plans.push_back(*std::move(other));
@@ -213,25 +215,22 @@ std::vector<JobPlan> plans_beside(const PlanRequest& request, Candidates& candid
   return plans;
 }
 
-bool same(const JobPlan& a, const JobPlan& b) {
-  return BatchChoice{a.weights, a.batch} == BatchChoice{b.weights, b.batch} &&
-         a.layers_per_stage == b.layers_per_stage && a.policies == b.policies;
-}
-
-std::vector<JobPlan> best_of(const PlanRequest& request, const std::vector<JobPlan>& scored) {
-  std::vector<JobPlan> best;
-  for (const auto& plan : scored) {
-    const bool late =
-        request.max_latency_seconds > 0 && plan.max_latency_seconds > request.max_latency_seconds;
-    const bool known = std::any_of(best.begin(), best.end(),
-                                   [&](const JobPlan& other) { return same(plan, other); });
-    if (!late && !known) {
-      best.push_back(plan);
-    }
-  }
-  std::stable_sort(best.begin(), best.end(), [](const JobPlan& a, const JobPlan& b) {
+/// One plan of each choice, by tokens a second.
+std::vector<JobPlan> best_of(const PlanRequest& request, std::vector<JobPlan> scored) {
+  std::stable_sort(scored.begin(), scored.end(), [](const JobPlan& a, const JobPlan& b) {
     return a.tokens_per_second > b.tokens_per_second;
   });
+  std::vector<JobPlan> best;
+  for (auto& plan : scored) {
+    const bool late =
+        request.max_latency_seconds > 0 && plan.max_latency_seconds > request.max_latency_seconds;
+    const bool known = std::any_of(best.begin(), best.end(), [&](const JobPlan& other) {
+      return choice_of(plan) == choice_of(other);
+    });
+    if (!late && !known) {
+      best.push_back(std::move(plan));
+    }
+  }
   return best;
 }
 

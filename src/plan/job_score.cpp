@@ -43,8 +43,9 @@ double watts_of(const Cluster& cluster) {
   return watts;
 }
 
-/// The simulated rounds and, where there are more, what the rest takes at the pace of the last one.
-void simulate_job(JobPlan& plan, const PlanRequest& request) {
+/// Simulates some rounds; where there are more, the rest goes on as the last one did. Returns how
+/// many requests were simulated.
+std::size_t simulate_job(JobPlan& plan, const PlanRequest& request) {
   std::vector<stage::StagePlan> plans;
   for (const auto& one : plan.stages) {
     plans.push_back(one.plan);
@@ -61,7 +62,7 @@ void simulate_job(JobPlan& plan, const PlanRequest& request) {
   if (all <= warm + round) {
     plan.simulated = run(all);
     plan.seconds = plan.simulated.seconds;
-    return;
+    return all;
   }
   const auto before = run(warm);
   plan.simulated = run(warm + round);
@@ -71,6 +72,7 @@ void simulate_job(JobPlan& plan, const PlanRequest& request) {
   const auto pace =
       (plan.simulated.seconds - before.seconds) / (tokens(warm + round) - tokens(warm));
   plan.seconds = plan.simulated.seconds + pace * (tokens(all) - tokens(warm + round));
+  return warm + round;
 }
 
 }  // namespace
@@ -88,17 +90,15 @@ JobPlan score(const PlanRequest& request, const JobPlan& given) {
   }
   plan.stages =
       plan_stages(shapes, plan.policies, request.cluster, request.requests, plan.schedule, true);
-  simulate_job(plan, request);
+  const auto simulated = simulate_job(plan, request);
   const auto tokens =
       static_cast<double>(generated_tokens(request.requests, request.requests.size()));
   plan.tokens_per_second = tokens / plan.seconds;
-  const auto simulated = plan.simulated.generated_tokens;
-  std::int64_t with_tokens = 0;  // requests of the simulated part
-  for (std::int64_t left = simulated; left > 0; ++with_tokens) {
-    left -= request.requests[static_cast<std::size_t>(with_tokens)].generated;
-  }
+  const auto generated = generated_tokens(request.requests, simulated);
   plan.decode_tokens_per_second =
-      simulated > with_tokens ? plan.simulated.decode_tokens_per_second(with_tokens) : 0;
+      generated > static_cast<std::int64_t>(simulated)
+          ? plan.simulated.decode_tokens_per_second(static_cast<std::int64_t>(simulated))
+          : 0;
   plan.max_latency_seconds = plan.simulated.max_latency_seconds;
   plan.joules = watts_of(request.cluster) * plan.seconds;
   return plan;

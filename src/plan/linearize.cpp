@@ -1,10 +1,9 @@
 #include "plan/linearize.hpp"
 
 #include <algorithm>
-#include <cmath>
+#include <functional>
 #include <limits>
 
-#include "base/error.hpp"
 #include "offload/kv_pages.hpp"
 #include "plan/stage_estimate.hpp"
 
@@ -224,9 +223,6 @@ bool moves_weights(stage::StepKind kind) {
          kind == StepKind::stage_weights;
 }
 
-/// Layers that are scheduled in place of the stage's: the first, one in between, and the last.
-constexpr std::int64_t kScheduled = 3;
-
 }  // namespace
 
 std::vector<Regime> regimes_of(const StageCase& stage, const TiersInUse& tiers) {
@@ -251,12 +247,60 @@ std::vector<Regime> regimes_of(const StageCase& stage, const TiersInUse& tiers) 
   return regimes;
 }
 
-VisitSeconds::Costs VisitSeconds::costs_at(const StageCase& stage, const Fractions& fractions) {
+namespace {
+
+/// Of a send of hidden states or tokens.
+double wire_seconds(const stage::Step& step, const CostModel& model, const LinkRates& link) {
+  if (step.kind != stage::StepKind::send_hidden || link.bytes_per_second <= 0) {
+    return 0;
+  }
+  return link.latency_seconds + model.wire_bytes(step.rows) / link.bytes_per_second;
+}
+
+/// Steps of a GPU batch that wait for each other, layer by layer: beside weights and pages, which
+/// are loaded ahead. One other batch can fill the gaps, but there must be one.
+bool in_chain(const stage::Step& step) {
+  using stage::StepKind;
+  return step.resource == stage::Resource::compute || step.kind == StepKind::save_rows ||
+         step.kind == StepKind::attend_cpu || step.kind == StepKind::load_partials ||
+         step.kind == StepKind::load_hidden || step.kind == StepKind::store_hidden ||
+         step.kind == StepKind::read_hidden || step.kind == StepKind::write_hidden ||
+         step.kind == StepKind::save_scores;
+}
+
+/// Calls `add` with each time that a step takes: of its resource, and of pools at their capacity.
+void for_times(const stage::Step& step, const std::vector<BatchLoad>& loads, const StageCase& stage,
+               const CostModel& model, const std::function<void(std::size_t, double)>& add) {
+  const auto resource = static_cast<std::size_t>(step.resource);
+  if (step.resource == stage::Resource::send || step.resource == stage::Resource::receive) {
+    add(resource, wire_seconds(step, model, stage.link));
+    return;
+  }
+  const auto capacity = model.capacity();
+  const auto cost = model.of(step, loads);
+  add(resource, cost.seconds);
+  if (in_chain(step)) {
+    add(stage::kResources + kPools,
+        cost.seconds / static_cast<double>(std::min<std::size_t>(loads.size(), stage::kTurns)));
+  }
+  for (std::size_t pool = 0; pool < kPools; ++pool) {
+    if (capacity[pool] > 0 && cost.draws[pool] > 0) {
+      const bool own = pool == static_cast<std::size_t>(Pool::bus);
+      const auto sharers = own ? 1.0 : static_cast<double>(stage.profile.stages);
+      add(stage::kResources + pool, sharers * cost.seconds * cost.draws[pool] / capacity[pool]);
+    }
+  }
+}
+
+}  // namespace
+
+/// Of a stage with `layers` layers: all of it, and what of it layers in between take.
+VisitSeconds::Costs VisitSeconds::costs_at(const StageCase& stage, const Fractions& fractions,
+                                           std::int64_t layers) {
   auto few = stage;
-  few.shape.contents.layers = kScheduled;
+  few.shape.contents.layers = layers;
   const auto plan = place(few, fractions).plan;
   const CostModel model(stage.profile, plan);
-  const auto capacity = model.capacity();
   Costs costs;
   for (const auto& steady : stage.visits) {
     stage::Scheduler scheduler(plan);
@@ -264,45 +308,30 @@ VisitSeconds::Costs VisitSeconds::costs_at(const StageCase& stage, const Fractio
     const auto visit = make_visit(few, steady, false);
     const auto schedule = scheduler.next(visit);
     const auto loads = loads_of(visit, schedule, plan);
-    const auto add = [&](std::size_t what, const stage::Step& step, double seconds) {
-      if (moves_weights(step.kind)) {
-        costs.layer[what] += steady.share * seconds / kScheduled;
-      } else if (step.layer == 1) {
-        costs.layer[what] += steady.share * seconds;
-        costs.once[what] -= (kScheduled - 1) * steady.share * seconds;
-      } else {
-        costs.once[what] += steady.share * seconds;
-      }
-    };
     for (const auto& step : schedule.steps) {
-      const auto resource = static_cast<std::size_t>(step.resource);
-      if (step.resource == stage::Resource::send || step.resource == stage::Resource::receive) {
-        const auto& link = stage.link;
-        if (step.kind != stage::StepKind::send_plan && link.bytes_per_second > 0) {
-          const auto bytes =
-              step.kind == stage::StepKind::send_tokens ? 0.0 : model.wire_bytes(step.rows);
-          add(resource, step, link.latency_seconds + bytes / link.bytes_per_second);
+      for_times(step, loads, stage, model, [&](std::size_t what, double seconds) {
+        costs.all[what] += steady.share * seconds;
+        if (moves_weights(step.kind)) {
+          costs.layer[what] += steady.share * seconds / static_cast<double>(layers);
+        } else if (step.layer == 1) {
+          costs.layer[what] += steady.share * seconds;
         }
-        continue;
-      }
-      const auto cost = model.of(step, loads);
-      add(resource, step, cost.seconds);
-      for (std::size_t pool = 0; pool < kPools; ++pool) {
-        if (capacity[pool] > 0 && cost.draws[pool] > 0) {
-          const bool own = pool == static_cast<std::size_t>(Pool::bus);
-          const auto sharers = own ? 1.0 : static_cast<double>(stage.profile.stages);
-          add(stage::kResources + pool, step,
-              sharers * cost.seconds * cost.draws[pool] / capacity[pool]);
-        }
-      }
+      });
     }
   }
   return costs;
 }
 
+/// What lies elsewhere than on the device costs the same in each layer: one layer tells.
 VisitSeconds::VisitSeconds(const StageCase& stage, const TiersInUse& tiers) {
+  constexpr std::int64_t kFirstMiddleLast = 3;
   const auto base = resident(tiers);
-  resident_ = costs_at(stage, base);
+  const auto three = costs_at(stage, base, kFirstMiddleLast);
+  layer_ = three.layer;
+  for (std::size_t i = 0; i < kTimes; ++i) {
+    once_[i] = three.all[i] - kFirstMiddleLast * three.layer[i];
+  }
+  const auto one = costs_at(stage, base, 1);
   const auto beyond = [&](std::size_t column, bool used) {
     if (!used) {
       return;
@@ -311,10 +340,9 @@ VisitSeconds::VisitSeconds(const StageCase& stage, const TiersInUse& tiers) {
     auto& kind = column < 3 ? fractions.weights : fractions.cache;
     kind = {};
     kind[column % 3] = 1;
-    beyond_[column] = costs_at(stage, fractions);
+    const auto there = costs_at(stage, fractions, 1);
     for (std::size_t i = 0; i < kTimes; ++i) {
-      beyond_[column].layer[i] -= resident_.layer[i];
-      beyond_[column].once[i] -= resident_.once[i];
+      beyond_[column][i] = there.all[i] - one.all[i];
     }
   };
   beyond(1, tiers.weights_cpu);
@@ -324,15 +352,16 @@ VisitSeconds::VisitSeconds(const StageCase& stage, const TiersInUse& tiers) {
 }
 
 void VisitSeconds::fill(LinearStage& stage, std::int64_t layers) const {
-  const auto total = [&](const Costs& costs, std::size_t i) {
-    return costs.layer[i] * static_cast<double>(layers) + costs.once[i];
-  };
+  const auto count = static_cast<double>(layers);
   for (std::size_t i = 0; i < kTimes; ++i) {
-    LinearStage::Linear linear{.constant = total(resident_, i)};
+    LinearStage::Linear linear{.constant = layer_[i] * count + once_[i]};
     for (std::size_t column = 0; column < beyond_.size(); ++column) {
-      linear.by_fraction[column] = total(beyond_[column], i);
+      linear.by_fraction[column] = beyond_[column][i] * count;
     }
-    (i < stage::kResources ? stage.seconds[i] : stage.pools[i - stage::kResources]) = linear;
+    auto& to = i < stage::kResources            ? stage.seconds[i]
+               : i < stage::kResources + kPools ? stage.pools[i - stage::kResources]
+                                                : stage.chain;
+    to = linear;
   }
 }
 

@@ -45,19 +45,19 @@ class VisitSeconds {
   void fill(LinearStage& stage, std::int64_t layers) const;
 
  private:
-  static constexpr std::size_t kTimes = stage::kResources + kPools;
+  static constexpr std::size_t kTimes = stage::kResources + kPools + 1;  // and the chain
   using Times = std::array<double, kTimes>;
-  /// Of a visit: of each layer, and of what a stage does once.
   struct Costs {
-    Times layer{};
-    Times once{};
+    Times all{};
+    Times layer{};  ///< of one in between
   };
 
-  [[nodiscard]] static Costs costs_at(const StageCase& stage, const Fractions& fractions);
+  [[nodiscard]] static Costs costs_at(const StageCase& stage, const Fractions& fractions,
+                                      std::int64_t layers);
 
-  Costs resident_;
-  std::array<Costs, 6>
-      beyond_;  ///< what weights and cache on each tier take more than on the device
+  Times layer_{};  ///< everything on the device: of each layer, and of what a stage does once
+  Times once_{};
+  std::array<Times, 6> beyond_{};  ///< what all weights or pages on a tier take more, a layer
 };
 
 /// Bytes of each tier of a stage whose placement is within `regime`, found by planning it at a few

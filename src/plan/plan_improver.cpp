@@ -5,6 +5,7 @@
 
 #include "base/error.hpp"
 #include "plan/stage_choice.hpp"
+#include "plan/stage_estimate.hpp"
 
 namespace stagecoach::plan {
 namespace {
@@ -133,10 +134,14 @@ std::int64_t steps_to_score(const PlanRequest& request, const BatchChoice& choic
   // Two and three rounds of all places, if there are so many requests.
   constexpr double kRounds = 5;
   const auto rounds = std::min(1.0, kRounds * static_cast<double>(batch.places()) / requests);
-  constexpr double kStepsOfABatch = 8;
-  return static_cast<std::int64_t>(
-             rounds * steady.visits_a_block * blocks * kStepsOfABatch *
-             static_cast<double>(request.spec.layers * batch.num_gpu_batches)) +
+  // Of a layer: steps, and pages that steps name.
+  constexpr double kStepsOfABatch = 12;
+  constexpr double kStepsOfAPage = 0.2;
+  const auto pages = static_cast<double>(demand_for(request.requests, batch).wanted_pages) / blocks;
+  const auto of_a_layer =
+      kStepsOfABatch * static_cast<double>(batch.num_gpu_batches) + kStepsOfAPage * pages;
+  return static_cast<std::int64_t>(rounds * steady.visits_a_block * blocks * of_a_layer *
+                                   static_cast<double>(request.spec.layers)) +
          1;
 }
 

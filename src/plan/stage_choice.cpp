@@ -139,6 +139,9 @@ std::optional<StageChoice> StageChoices::solve_for(const StageCase& stage, std::
     LinearStage linear;
     fill_memory(linear, stage, regime);
     linear.budgets = without(linear.budgets, spare);
+    if (!solve(linear)) {  // whatever it takes, it does not fit
+      continue;
+    }
     seconds_of(number, tiers, stage.policy.weight_buffers)
         .fill(linear, stage.shape.contents.layers);
     ++programs_;

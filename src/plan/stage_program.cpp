@@ -45,6 +45,7 @@ LinearStage::Linear sum_of_seconds(const LinearStage& stage) {
 /// What the visit's time is not below.
 std::vector<LinearStage::Linear> times_of(const LinearStage& stage) {
   std::vector<LinearStage::Linear> times(stage.pools.begin(), stage.pools.end());
+  times.push_back(stage.chain);
   if (stage.overlap) {
     times.insert(times.end(), stage.seconds.begin(), stage.seconds.end());
   } else {

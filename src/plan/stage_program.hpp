@@ -57,6 +57,7 @@ struct LinearStage {
   };
   std::array<Linear, stage::kResources> seconds;  ///< a resource of the stage
   std::array<Linear, kPools> pools;    ///< seconds that a pool is in use, at its capacity
+  Linear chain;                        ///< steps of one GPU batch that wait for each other
   std::array<Linear, 3> memory_bytes;  ///< a tier
   stage::Budgets budgets;
   bool overlap = true;  ///< resources work at the same time
