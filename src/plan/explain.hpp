@@ -35,7 +35,7 @@ struct Improvement {
   double tokens_per_second = 0;
 };
 std::vector<Improvement> improvements(const PlanRequest& request, const JobPlan& plan);
-/// The largest gain first, each against `plan`.
+/// The largest gain first, each against `plan`, which would still do where the search found less.
 std::string format_improvements(std::vector<Improvement> found, const JobPlan& plan);
 
 }  // namespace stagecoach::plan
