@@ -31,6 +31,8 @@ constexpr std::array kCommands = {
             [](Process& p, const Arguments& a) { return stagecoach::cli::run_command(p, a); }},
     Command{"eval", "perplexity, last words and log probabilities, over one or many stages",
             [](Process& p, const Arguments& a) { return stagecoach::cli::eval_command(p, a); }},
+    Command{"profile", "measure this machine, for plans and simulations",
+            [](Process& p, const Arguments& a) { return stagecoach::cli::profile_command(p, a); }},
     Command{"schedule", "show what one stage does in one visit, step by step",
             [](Process&, const Arguments& a) { return stagecoach::cli::schedule_command(a); }},
     Command{"plan", "find placement and batches for a job, and say how fast it will be",
