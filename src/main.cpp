@@ -35,6 +35,8 @@ constexpr std::array kCommands = {
             [](Process& p, const Arguments& a) { return stagecoach::cli::profile_command(p, a); }},
     Command{"schedule", "show what one stage does in one visit, step by step",
             [](Process&, const Arguments& a) { return stagecoach::cli::schedule_command(a); }},
+    Command{"plan", "find placement and batches for a job, and say how fast it will be",
+            [](Process&, const Arguments& a) { return stagecoach::cli::plan_command(a); }},
     Command{"simulate", "how fast a job would be on other machines, and why",
             [](Process&, const Arguments& a) { return stagecoach::cli::simulate_command(a); }},
 };

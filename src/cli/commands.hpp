@@ -15,6 +15,7 @@ int convert_command(const std::vector<std::string>& arguments);
 int info_command(const std::vector<std::string>& arguments);
 int profile_command(Process& process, const std::vector<std::string>& arguments);
 int schedule_command(const std::vector<std::string>& arguments);
+int plan_command(const std::vector<std::string>& arguments);
 int simulate_command(const std::vector<std::string>& arguments);
 
 }  // namespace stagecoach::cli
