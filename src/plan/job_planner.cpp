@@ -39,7 +39,7 @@ class Candidates {
     if (found != tried_.end()) {
       return (*found)->candidate;
     }
-    auto& tried = *tried_.emplace_back(std::make_unique<Tried>(request_, choice));
+    auto& tried = *tried_.emplace_back(std::make_unique<Tried>(request_, choice, solver_));
     tried.candidate = solve(tried);
     return tried.candidate;
   }
@@ -88,8 +88,8 @@ class Candidates {
 
  private:
   struct Tried {
-    Tried(const PlanRequest& request, BatchChoice what)
-        : choice(std::move(what)), stages(request, choice) {}
+    Tried(const PlanRequest& request, BatchChoice what, Solver& solver)
+        : choice(std::move(what)), stages(request, choice, solver) {}
     BatchChoice choice;
     StageChoices stages;
     std::optional<Candidate> candidate;
@@ -139,6 +139,7 @@ class Candidates {
   }
 
   const PlanRequest& request_;
+  Solver solver_;
   std::vector<std::unique_ptr<Tried>> tried_;
 };
 

@@ -36,7 +36,7 @@ struct JobPlan {
   std::vector<stage::Policy> policies{};  ///< one a stage
   std::vector<stage::PlannedStage> stages{};
   SimulationResult simulated{};  ///< of the whole workload, or of the part of it that says the rest
-  double seconds = 0;          ///< of the whole workload
+  double seconds = 0;            ///< of the whole workload
   double tokens_per_second = 0;
   double decode_tokens_per_second = 0;
   double max_latency_seconds = 0;

@@ -64,9 +64,10 @@ TiersInUse tiers_for(const PlanRequest& request, std::size_t stage) {
           .hidden_disk = spills};
 }
 
-StageChoices::StageChoices(const PlanRequest& request, const BatchChoice& choice)
+StageChoices::StageChoices(const PlanRequest& request, const BatchChoice& choice, Solver& solver)
     : request_(request),
       choice_(choice),
+      solver_(solver),
       steady_(steady_job(choice.batch, mean_of(request.requests))),
       demand_(demand_for(request.requests, choice.batch)) {
   for (std::size_t k = 0; k < request.cluster.stages(); ++k) {
@@ -119,6 +120,11 @@ StageCase StageChoices::case_of(std::size_t stage, std::int64_t layers,
           .visits = steady_.visits};
 }
 
+bool StageChoices::knows_seconds(std::size_t stage, const TiersInUse& tiers,
+                                 std::int64_t weight_buffers) const {
+  return seconds_.contains({stage, hidden_of(tiers), weight_buffers});
+}
+
 const VisitSeconds& StageChoices::seconds_of(std::size_t stage, const TiersInUse& tiers,
                                              std::int64_t weight_buffers) {
   const auto key = std::tuple{stage, hidden_of(tiers), weight_buffers};
@@ -139,13 +145,13 @@ std::optional<StageChoice> StageChoices::solve_for(const StageCase& stage, std::
     LinearStage linear;
     fill_memory(linear, stage, regime);
     linear.budgets = without(linear.budgets, spare);
-    if (!solve(linear)) {  // whatever it takes, it does not fit
+    const auto buffers = stage.policy.weight_buffers;
+    if (!knows_seconds(number, tiers, buffers) && !solver_.solve(linear)) {
       continue;
     }
-    seconds_of(number, tiers, stage.policy.weight_buffers)
-        .fill(linear, stage.shape.contents.layers);
+    seconds_of(number, tiers, buffers).fill(linear, stage.shape.contents.layers);
     ++programs_;
-    const auto result = solve(linear);
+    const auto result = solver_.solve(linear);
     if (result && (!best || result->visit_seconds < best->visit_seconds)) {
       best = {result->fractions, result->visit_seconds, stage.policy.weight_buffers};
     }

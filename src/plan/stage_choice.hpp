@@ -22,8 +22,8 @@ struct StageChoice {
 /// known. Stages that are alike are solved once.
 class StageChoices {
  public:
-  /// Both must outlive this.
-  StageChoices(const PlanRequest& request, const BatchChoice& choice);
+  /// All must outlive this.
+  StageChoices(const PlanRequest& request, const BatchChoice& choice, Solver& solver);
 
   /// Of stage `stage` with so many layers, in all but `spare` of its budgets; none if none fits.
   const std::optional<StageChoice>& best(std::size_t stage, std::int64_t layers, double spare = 0);
@@ -36,6 +36,8 @@ class StageChoices {
   [[nodiscard]] StageCase case_of(std::size_t stage, std::int64_t layers,
                                   std::int64_t weight_buffers) const;
   [[nodiscard]] std::size_t like(std::size_t stage) const;
+  [[nodiscard]] bool knows_seconds(std::size_t stage, const TiersInUse& tiers,
+                                   std::int64_t weight_buffers) const;
   const VisitSeconds& seconds_of(std::size_t stage, const TiersInUse& tiers,
                                  std::int64_t weight_buffers);
   std::optional<StageChoice> solve_all(std::size_t stage, std::int64_t layers, double spare);
@@ -44,6 +46,7 @@ class StageChoices {
 
   const PlanRequest& request_;
   const BatchChoice& choice_;
+  Solver& solver_;
   SteadyJob steady_;
   stage::KvDemand demand_;
   std::vector<std::size_t> like_;

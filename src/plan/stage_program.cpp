@@ -90,7 +90,7 @@ class Program {
   void set_cost(int column, double cost) { costs_[static_cast<std::size_t>(column)] = cost; }
   void add(const Row& row) { rows_.push_back(row); }
 
-  [[nodiscard]] std::optional<std::array<double, kColumns>> solve() const {
+  [[nodiscard]] std::optional<std::array<double, kColumns>> solve(Clp_Simplex* model) const {
     const auto columns = matrix();
     std::vector<double> low;
     std::vector<double> high;
@@ -98,19 +98,16 @@ class Program {
       low.push_back(row.low);
       high.push_back(row.high);
     }
-    const std::unique_ptr<Clp_Simplex, decltype(&Clp_deleteModel)> model(Clp_newModel(),
-                                                                         &Clp_deleteModel);
-    Clp_setLogLevel(model.get(), 0);
-    Clp_loadProblem(model.get(), kColumns, static_cast<int>(rows_.size()), columns.starts.data(),
+    Clp_loadProblem(model, kColumns, static_cast<int>(rows_.size()), columns.starts.data(),
                     columns.rows.data(), columns.values.data(), lower_.data(), upper_.data(),
                     costs_.data(), low.data(), high.data());
-    Clp_primal(model.get(), 0);
+    Clp_primal(model, 0);
     constexpr int kOptimal = 0;
-    if (Clp_status(model.get()) != kOptimal) {
+    if (Clp_status(model) != kOptimal) {
       return std::nullopt;
     }
     std::array<double, kColumns> answer{};
-    std::copy_n(Clp_getColSolution(model.get()), kColumns, answer.begin());
+    std::copy_n(Clp_getColSolution(model), kColumns, answer.begin());
     return answer;
   }
 
@@ -256,7 +253,17 @@ bool LinearStage::fits(const Fractions& fractions) const {
   });
 }
 
-std::optional<ProgramResult> solve(const LinearStage& stage) {
+struct Solver::Model {
+  Model() : clp(Clp_newModel(), &Clp_deleteModel) { Clp_setLogLevel(clp.get(), 0); }
+  std::unique_ptr<Clp_Simplex, decltype(&Clp_deleteModel)> clp;
+};
+
+Solver::Solver() : model_(std::make_unique<Model>()) {}
+Solver::~Solver() = default;
+
+std::optional<ProgramResult> solve(const LinearStage& stage) { return Solver().solve(stage); }
+
+std::optional<ProgramResult> Solver::solve(const LinearStage& stage) {
   Program program;
   add_regime(program, stage.regime);
   const auto times = times_of(stage);
@@ -280,7 +287,7 @@ std::optional<ProgramResult> solve(const LinearStage& stage) {
     const auto seconds = kPreference * sum.by_fraction[static_cast<std::size_t>(i)] / unit;
     program.set_cost(i, seconds + kPreference * kPreference * (i % 3));
   }
-  const auto answer = program.solve();
+  const auto answer = program.solve(model_->clp.get());
   if (!answer) {
     return std::nullopt;
   }

@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -72,6 +73,24 @@ struct LinearStage {
 struct ProgramResult {
   Fractions fractions;
   double visit_seconds = 0;
+};
+
+/// Solves programs one after the other; making one costs more than solving many.
+class Solver {
+ public:
+  Solver();
+  ~Solver();
+  Solver(const Solver&) = delete;
+  Solver& operator=(const Solver&) = delete;
+  Solver(Solver&&) = delete;
+  Solver& operator=(Solver&&) = delete;
+
+  /// See plan::solve.
+  std::optional<ProgramResult> solve(const LinearStage& stage);
+
+ private:
+  struct Model;
+  std::unique_ptr<Model> model_;
 };
 
 /// Minimizes the time of a visit (CLP) subject to the budgets and within the stage's regime. Of
