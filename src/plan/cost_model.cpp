@@ -333,6 +333,16 @@ StepCost CostModel::copy(double bytes, double rate, bool pinned) const {
   return cost;
 }
 
+/// Of a runtime whose cache in DRAM goes to the device in a way of its own. What comes from disk
+/// has passed through pinned memory.
+double CostModel::cache_copy_rate() const {
+  const auto& pools = plan_.kv.pools;
+  const auto from_disk =
+      static_cast<double>(pools.disk) / static_cast<double>(pools.cpu + pools.disk);
+  return 1 / (from_disk / profile_.copies.to_device_pinned +
+              (1 - from_disk) / profile_.software.cache_bytes_per_second);
+}
+
 /// Copies, but for those of weights, hold activations or what is made from them.
 StepCost CostModel::moved(const Step& step) const {
   const auto& software = profile_.software;
@@ -347,7 +357,7 @@ StepCost CostModel::moved(const Step& step) const {
     bytes = static_cast<double>(step.rows * spec.heads * spec.head_dim) * software.hidden_bytes;
   }
   if (step.kind == StepKind::load_kv && software.cache_bytes_per_second > 0) {
-    return copy(bytes, software.cache_bytes_per_second, false);
+    return copy(bytes, cache_copy_rate(), false);
   }
   const bool to_device = step.kind == StepKind::load_weights || step.kind == StepKind::load_kv ||
                          step.kind == StepKind::load_hidden ||

@@ -63,6 +63,7 @@ class CostModel {
   [[nodiscard]] StepCost attend_on_cpu(const BatchLoad& load) const;
   [[nodiscard]] StepCost head(const stage::Step& step) const;
   [[nodiscard]] StepCost copy(double bytes, double rate, bool pinned) const;
+  [[nodiscard]] double cache_copy_rate() const;
   [[nodiscard]] StepCost store(const stage::Step& step) const;
   [[nodiscard]] StepCost disk(const stage::Step& step) const;
   [[nodiscard]] StepCost on_device(double seconds, double memory_bytes) const;

@@ -67,7 +67,7 @@ struct SoftwareTraits {
   /// alone, in f16, straight into them.
   bool saves_query = true;
   bool page_results = true;  ///< attention on the CPU gives one of each page; else of a sequence
-  double cache_bytes_per_second = 0;  ///< the cache to the device; 0: as other copies
+  double cache_bytes_per_second = 0;  ///< the cache from DRAM to the device; 0: as other copies
   double slot_seconds = 0;            ///< synchronising after a phase of a GPU batch
   bool widens_each_batch = false;     ///< weights and cache, in the compute of each GPU batch
   friend bool operator==(const SoftwareTraits&, const SoftwareTraits&) = default;
