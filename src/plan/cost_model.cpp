@@ -137,7 +137,9 @@ CostModel::CostModel(const NodeProfile& profile, const stage::StagePlan& plan)
                     "with --folder",
                     profile.host));
   }
-  const auto areas = stage::areas_to_pin(plan, profile.pinned_mem_bytes);
+  const auto asked = plan.policy.pinned_mem_bytes;
+  const auto areas = stage::areas_to_pin(
+      plan, asked > 0 ? std::min(asked, profile.pinned_mem_bytes) : profile.pinned_mem_bytes);
   const auto pin = [&](Area area, std::initializer_list<StepKind> kinds) {
     if (std::find(areas.begin(), areas.end(), area) != areas.end()) {
       for (const auto kind : kinds) {
