@@ -1,10 +1,47 @@
 #include "plan/stage_replay.hpp"
 
 #include <algorithm>
+#include <span>
+#include <utility>
 
 #include "base/error.hpp"
 
 namespace stagecoach::plan {
+namespace {
+
+using stage::Resource;
+using stage::StepKind;
+
+/// Whether no step of another resource can wait for `step` and not for `next`, nor hold up `next`:
+/// where nothing moves, or what the two touch is the same.
+bool run_as_one(const stage::StagePlan& plan, const stage::Step& step, const stage::Step& next) {
+  if (step.resource != Resource::compute || next.resource != Resource::compute) {
+    return false;
+  }
+  const bool resident =
+      plan.weights.buffers == 0 && !plan.kv.offloaded() && !plan.hidden.work && plan.overlap;
+  return (resident && plan.schedule != stage::ScheduleKind::flexgen) ||
+         (step.kind == StepKind::attention_out && next.kind == StepKind::mlp &&
+          step.gpu_batch == next.gpu_batch);
+}
+
+void group_steps(CostedVisit& visit, const stage::StagePlan& plan) {
+  const auto count = visit.steps.size();
+  visit.group_ends.assign(count, 0);
+  visit.group_costs.assign(count, {});
+  for (std::size_t first = 0; first < count;) {
+    auto cost = visit.costs[first];
+    auto end = first + 1;
+    for (; end < count && run_as_one(plan, visit.steps[end - 1], visit.steps[end]); ++end) {
+      cost = cost + visit.costs[end];
+    }
+    visit.group_ends[first] = static_cast<std::int32_t>(end);
+    visit.group_costs[first] = cost;
+    first = end;
+  }
+}
+
+}  // namespace
 
 VisitSource::VisitSource(const stage::StagePlan& plan, const NodeProfile& profile)
     : costs_(profile, plan), scheduler_(plan, stage::PageRefs::by_batch) {}
@@ -26,6 +63,7 @@ std::shared_ptr<const CostedVisit> VisitSource::take(const stage::Visit& visit) 
       step.writes = {};
     }
     made->steps = std::move(schedule.steps);
+    group_steps(*made, scheduler_.plan());
     kept = {std::move(made), takers_};
   }
   auto taken = kept.visit;
@@ -45,8 +83,10 @@ void StageReplay::issue(const stage::Visit& visit) {
   flight.visit = source_->take(visit);
   flight.left = flight.visit->steps.size();
   flight.done.assign(flight.left, 0);
-  for (const auto& step : flight.visit->steps) {
-    queues_[static_cast<std::size_t>(step.resource)].push_back({step.id.visit, step.id.index});
+  for (std::int32_t first = 0; first < static_cast<std::int32_t>(flight.left);
+       first = flight.visit->group_end(first)) {
+    const auto& step = flight.visit->steps[static_cast<std::size_t>(first)];
+    queues_[static_cast<std::size_t>(step.resource)].push_back({step.id.visit, first});
     use_.bytes[static_cast<std::size_t>(step.resource)] += static_cast<double>(step.bytes);
   }
   ++use_.visits;
@@ -66,47 +106,53 @@ bool StageReplay::has_ended(const stage::StepId& id) {
   return flight == nullptr || flight->done[static_cast<std::size_t>(id.index)] != 0;
 }
 
-bool StageReplay::may_begin(const stage::Step& step) {
-  return std::all_of(step.waits.begin(), step.waits.end(),
-                     [&](const auto& id) { return has_ended(id); });
+bool StageReplay::may_begin(const CostedVisit& visit, std::int32_t first) {
+  const auto group = std::span(visit.steps)
+                         .subspan(static_cast<std::size_t>(first),
+                                  static_cast<std::size_t>(visit.group_end(first) - first));
+  const auto ended = [&](const stage::StepId& id) {
+    // Of the group itself, or before it.
+    return (id.visit == visit.number && id.index >= first) || has_ended(id);
+  };
+  return std::all_of(group.begin(), group.end(), [&](const stage::Step& step) {
+    return std::all_of(step.waits.begin(), step.waits.end(), ended);
+  });
 }
 
 std::optional<StageReplay::Ready> StageReplay::begin_next(double now) {
   for (std::size_t r = 0; r < queues_.size(); ++r) {
-    if (running_[r] || queues_[r].empty()) {
+    if (running_[r].visit || queues_[r].empty()) {
       continue;
     }
     const auto queued = queues_[r].front();
-    const auto* const flight = find(queued.visit);
-    const auto index = static_cast<std::size_t>(queued.step);
-    const auto& step = flight->visit->steps[index];
-    if (!may_begin(step)) {
+    const auto& visit = find(queued.visit)->visit;
+    if (!may_begin(*visit, queued.first)) {
       continue;
     }
     queues_[r].pop_front();
-    running_[r] = queued;
-    began_[r] = now;
-    if (step.resource == stage::Resource::compute && use_.busy_seconds[r] == 0) {
+    running_[r] = {visit, queued.first, visit->group_end(queued.first), now};
+    const auto index = static_cast<std::size_t>(queued.first);
+    if (visit->steps[index].resource == Resource::compute && use_.busy_seconds[r] == 0) {
       use_.first_compute_seconds = now;
     }
-    return Ready{&step, &flight->visit->costs[index]};
+    return Ready{&visit->steps[index], &visit->group_costs[index]};
   }
   return std::nullopt;
 }
 
-void StageReplay::begin_again(stage::Resource resource, double now) {
-  began_[static_cast<std::size_t>(resource)] = now;
+void StageReplay::begin_again(Resource resource, double now) {
+  running_[static_cast<std::size_t>(resource)].began = now;
 }
 
-void StageReplay::end(stage::Resource resource, double now) {
+void StageReplay::end(Resource resource, double now) {
   const auto r = static_cast<std::size_t>(resource);
-  STAGECOACH_CHECK(running_[r].has_value());
-  auto* const flight = find(running_[r]->visit);
-  flight->done[static_cast<std::size_t>(running_[r]->step)] = 1;
-  --flight->left;
-  running_[r].reset();
-  use_.busy_seconds[r] += now - began_[r];
-  if (resource == stage::Resource::compute) {
+  const auto ended = std::exchange(running_[r], {});
+  STAGECOACH_CHECK(ended.visit != nullptr);
+  auto* const flight = find(ended.visit->number);
+  std::fill(flight->done.begin() + ended.first, flight->done.begin() + ended.end, 1);
+  flight->left -= static_cast<std::size_t>(ended.end - ended.first);
+  use_.busy_seconds[r] += now - ended.began;
+  if (resource == Resource::compute) {
     use_.last_compute_seconds = now;
   }
   while (!in_flight_.empty() && in_flight_.front().left == 0) {
@@ -114,21 +160,10 @@ void StageReplay::end(stage::Resource resource, double now) {
   }
 }
 
-const stage::Step* StageReplay::running(stage::Resource resource) const {
-  const auto& queued = running_[static_cast<std::size_t>(resource)];
-  if (!queued) {
-    return nullptr;
-  }
-  for (const auto& flight : in_flight_) {
-    if (flight.visit->number == queued->visit) {
-      return &flight.visit->steps[static_cast<std::size_t>(queued->step)];
-    }
-  }
-  return nullptr;
-}
-
-double StageReplay::began(stage::Resource resource) const {
-  return began_[static_cast<std::size_t>(resource)];
+const StageReplay::Running& StageReplay::running(Resource resource) const {
+  const auto& running = running_[static_cast<std::size_t>(resource)];
+  STAGECOACH_CHECK(running.visit != nullptr);
+  return running;
 }
 
 StageUse StageReplay::use() const {
