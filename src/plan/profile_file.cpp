@@ -261,6 +261,9 @@ void software(Io& io, Profile& profile) {
     constexpr SoftwareTraits kDefault;
     maybe_number(io, "hidden_bytes", traits.hidden_bytes, kDefault.hidden_bytes, kNumberBytes);
     maybe_flag(io, "saves_query", traits.saves_query);
+    maybe_flag(io, "page_results", traits.page_results);
+    maybe_number(io, "cache_bytes_per_s", traits.cache_bytes_per_second,
+                 kDefault.cache_bytes_per_second, kBandwidth);
     maybe_number(io, "slot_s", traits.slot_seconds, kDefault.slot_seconds, kSeconds);
     maybe_flag(io, "widens_each_batch", traits.widens_each_batch);
   }

@@ -87,7 +87,7 @@ NodeProfile whole() {
     profile.caches[type] = {Curve(1e9 / 3), Curve({{32, 1e9 / 7}}), 1e9 / 9};
   }
   profile.local_link = {1e-7 / 3, 5e9};
-  profile.software = {2, false, 8.5e-5, true};
+  profile.software = {2, false, false, 4e9, 8.5e-5, true};
   return profile;
 }
 
