@@ -137,7 +137,9 @@ CostModel::CostModel(const NodeProfile& profile, const stage::StagePlan& plan)
                     "with --folder",
                     profile.host));
   }
-  const auto areas = stage::areas_to_pin(plan, profile.pinned_mem_bytes);
+  const auto asked = plan.policy.pinned_mem_bytes;
+  const auto areas = stage::areas_to_pin(
+      plan, asked > 0 ? std::min(asked, profile.pinned_mem_bytes) : profile.pinned_mem_bytes);
   const auto pin = [&](Area area, std::initializer_list<StepKind> kinds) {
     if (std::find(areas.begin(), areas.end(), area) != areas.end()) {
       for (const auto kind : kinds) {
@@ -173,8 +175,7 @@ StepCost CostModel::of(const Step& step, const std::vector<BatchLoad>& loads) co
     case StepKind::attend_cpu:
       return attend_on_cpu(load);
     case StepKind::store_kv:
-      return on_cpu(profile_.step.cpu + static_cast<double>(step.bytes) / cache_.store,
-                    kCopyTraffic * static_cast<double>(step.bytes));
+      return store(step);
     case StepKind::read_weights:
     case StepKind::read_kv:
     case StepKind::read_hidden:
@@ -230,8 +231,9 @@ double CostModel::kv_token_bytes() const {
 }
 
 /// Of a runtime that widens whatever is packed before each use.
-double CostModel::requantized_seconds(double f16_bytes) const {
-  return profile_.software.widens_each_batch ? f16_bytes / weights_.widen : 0;
+double CostModel::widened_again_seconds(Packing packing, double f16_bytes) const {
+  const bool widens = profile_.software.widens_each_batch && packing != Packing::none;
+  return widens ? f16_bytes / rates_of(profile_, packing).widen : 0;
 }
 
 /// Whether the step's products read weights that were widened before.
@@ -254,16 +256,16 @@ StepCost CostModel::products_of(const Step& step) const {
   const auto slot = on_device(profile_.software.slot_seconds, 0);
   if (step.kind == StepKind::widen_weights) {
     const auto bytes = static_cast<double>(plan_.weights.wide_bytes);
-    return fixed + on_device(bytes / weights_.widen, bytes);
+    return profile_.software.widens_each_batch ? StepCost{}
+                                               : fixed + on_device(bytes / weights_.widen, bytes);
   }
-  const bool batchwise = profile_.software.widens_each_batch;
-  const auto packing =
-      widened(step) || batchwise ? Packing::none : plan_.shape.weights.layers.packing;
+  const auto stored = plan_.shape.weights.layers.packing;
+  const bool wide = widened(step) || profile_.software.widens_each_batch;
+  const auto packing = wide ? Packing::none : stored;
   const auto norm = on_device(row_seconds(step.rows, spec.hidden), 0);
   const auto again = [&](double flops) {
     const auto weights = flops / (2 * static_cast<double>(std::max<std::int64_t>(step.rows, 1)));
-    return plan_.shape.weights.packed() ? on_device(requantized_seconds(kF16Bytes * weights), 0)
-                                        : StepCost{};
+    return on_device(widened_again_seconds(stored, kF16Bytes * weights), 0);
   };
   if (step.kind == StepKind::attention_in) {
     return slot + fixed + norm + product(step.flops, step.rows, spec.hidden, packing) +
@@ -291,12 +293,11 @@ StepCost CostModel::attention(const Step& step, const BatchLoad& load) const {
     const auto new_bytes = static_cast<double>(step.rows) * kv_token_bytes();
     seconds += load.prompt_flops / profile_.prompt_attention_flops +
                new_bytes / profile_.row_bytes_per_second;
-    if (batch.kv_format.packed()) {
-      const auto tokens = load.device_tokens + static_cast<double>(step.rows);
-      seconds += requantized_seconds(
-          tokens * kF16Bytes * 2 *
-          static_cast<double>(plan_.shape.spec.kv_heads * plan_.shape.spec.head_dim));
-    }
+    const auto& spec = plan_.shape.spec;
+    const auto tokens = load.device_tokens + static_cast<double>(step.rows);
+    seconds += widened_again_seconds(
+        batch.kv_format.pack().packing,
+        tokens * kF16Bytes * 2 * static_cast<double>(spec.kv_heads * spec.head_dim));
     moved += new_bytes;
   }
   return on_device(seconds, moved);
@@ -306,6 +307,12 @@ StepCost CostModel::attend_on_cpu(const BatchLoad& load) const {
   const auto bytes = load.cpu_tokens * kv_token_bytes();
   const auto rate = cache_.cpu.at(static_cast<double>(plan_.shape.batch.page_tokens));
   return on_cpu(profile_.step.cpu + bytes / rate, bytes);
+}
+
+StepCost CostModel::store(const Step& step) const {
+  // What goes straight into its pages has been copied there.
+  const auto bytes = profile_.software.saves_query ? static_cast<double>(step.bytes) : 0;
+  return on_cpu(profile_.step.cpu + bytes / cache_.store, kCopyTraffic * bytes);
 }
 
 StepCost CostModel::head(const Step& step) const {
@@ -320,15 +327,22 @@ StepCost CostModel::head(const Step& step) const {
          on_device(logits / profile_.sampled_logits_per_second, 0);
 }
 
-StepCost CostModel::copy(double bytes, bool to_device, bool pinned) const {
-  const auto& rates = profile_.copies;
-  const auto rate = to_device ? (pinned ? rates.to_device_pinned : rates.to_device_pageable)
-                              : (pinned ? rates.from_device_pinned : rates.from_device_pageable);
+StepCost CostModel::copy(double bytes, double rate, bool pinned) const {
   StepCost cost{.seconds = profile_.step.copy + bytes / rate};
   cost.draw(Pool::bus) = bytes / cost.seconds;
   cost.draw(Pool::memory) = (profile_.gpu ? 1 : kCopyTraffic) * bytes / cost.seconds;
   cost.draw(Pool::cores) = profile_.gpu && pinned ? 0 : 1;
   return cost;
+}
+
+/// Of a runtime whose cache in DRAM goes to the device in a way of its own. What comes from disk
+/// has passed through pinned memory.
+double CostModel::cache_copy_rate() const {
+  const auto& pools = plan_.kv.pools;
+  const auto from_disk =
+      static_cast<double>(pools.disk) / static_cast<double>(pools.cpu + pools.disk);
+  return 1 / (from_disk / profile_.copies.to_device_pinned +
+              (1 - from_disk) / profile_.software.cache_bytes_per_second);
 }
 
 /// Copies, but for those of weights, hold activations or what is made from them.
@@ -340,12 +354,23 @@ StepCost CostModel::moved(const Step& step) const {
   } else if (step.kind == StepKind::save_rows && !software.saves_query) {
     const auto& spec = plan_.shape.spec;
     bytes = static_cast<double>(step.rows * 2 * spec.kv_heads * spec.head_dim) * kF16Bytes;
+  } else if (step.kind == StepKind::load_partials && !software.page_results) {
+    const auto& spec = plan_.shape.spec;
+    bytes = static_cast<double>(step.rows * spec.heads * spec.head_dim) * software.hidden_bytes;
+  }
+  if (step.kind == StepKind::load_kv && software.cache_bytes_per_second > 0) {
+    return copy(bytes, cache_copy_rate(), false);
   }
   const bool to_device = step.kind == StepKind::load_weights || step.kind == StepKind::load_kv ||
                          step.kind == StepKind::load_hidden ||
                          step.kind == StepKind::load_partials ||
                          step.kind == StepKind::stage_weights;
-  return copy(bytes, to_device, pinned_[static_cast<std::size_t>(step.kind)]);
+  const bool pinned = pinned_[static_cast<std::size_t>(step.kind)];
+  const auto& rates = profile_.copies;
+  return copy(bytes,
+              to_device ? (pinned ? rates.to_device_pinned : rates.to_device_pageable)
+                        : (pinned ? rates.from_device_pinned : rates.from_device_pageable),
+              pinned);
 }
 
 StepCost CostModel::disk(const Step& step) const {

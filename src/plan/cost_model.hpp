@@ -62,14 +62,16 @@ class CostModel {
   [[nodiscard]] StepCost attention(const stage::Step& step, const BatchLoad& load) const;
   [[nodiscard]] StepCost attend_on_cpu(const BatchLoad& load) const;
   [[nodiscard]] StepCost head(const stage::Step& step) const;
-  [[nodiscard]] StepCost copy(double bytes, bool to_device, bool pinned) const;
+  [[nodiscard]] StepCost copy(double bytes, double rate, bool pinned) const;
+  [[nodiscard]] double cache_copy_rate() const;
+  [[nodiscard]] StepCost store(const stage::Step& step) const;
   [[nodiscard]] StepCost disk(const stage::Step& step) const;
   [[nodiscard]] StepCost on_device(double seconds, double memory_bytes) const;
   [[nodiscard]] StepCost on_cpu(double seconds, double memory_bytes) const;
   [[nodiscard]] StepCost moved(const stage::Step& step) const;
   [[nodiscard]] double row_seconds(std::int64_t rows, std::int64_t width) const;
   [[nodiscard]] double kv_token_bytes() const;
-  [[nodiscard]] double requantized_seconds(double f16_bytes) const;
+  [[nodiscard]] double widened_again_seconds(Packing packing, double f16_bytes) const;
   [[nodiscard]] bool widened(const stage::Step& step) const;
 
   const NodeProfile& profile_;

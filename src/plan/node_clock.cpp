@@ -43,23 +43,36 @@ void NodeClock::advance(double now) {
 
 void NodeClock::share() {
   ++version_;
+  std::array<double, kPools> drawn{};
   for (auto& running : running_) {
     running.speed = 1;
+    for (std::size_t pool = 0; pool < kPools; ++pool) {
+      drawn[pool] += running.draws[pool];
+    }
   }
   for (std::size_t pool = 0; pool < kPools; ++pool) {
-    const bool own = static_cast<Pool>(pool) == Pool::bus;
+    if (drawn[pool] <= capacity_[pool]) {
+      continue;
+    }
     for (auto& running : running_) {
-      double drawn = 0;
-      for (const auto& other : running_) {
-        drawn += own && other.work.stage != running.work.stage ? 0 : other.draws[pool];
-      }
-      if (running.draws[pool] > 0 && drawn > capacity_[pool]) {
+      const auto draw = running.draws[pool];
+      const auto beside =
+          static_cast<Pool>(pool) == Pool::bus ? drawn_from_bus(running.work.stage) : drawn[pool];
+      if (draw > 0 && beside > 0) {
         // A work that alone draws more than there is goes by its own rate: it was measured so.
-        const auto there_is = std::max(capacity_[pool], running.draws[pool]);
-        running.speed = std::min(running.speed, std::min(1.0, there_is / drawn));
+        const auto there_is = std::max(capacity_[pool], draw);
+        running.speed = std::min(running.speed, there_is / beside);
       }
     }
   }
+}
+
+double NodeClock::drawn_from_bus(std::int32_t stage) const {
+  double drawn = 0;
+  for (const auto& running : running_) {
+    drawn += running.work.stage == stage ? running.draws[static_cast<std::size_t>(Pool::bus)] : 0;
+  }
+  return drawn;
 }
 
 }  // namespace stagecoach::plan

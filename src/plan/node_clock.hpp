@@ -40,6 +40,7 @@ class NodeClock {
 
   void advance(double now);
   void share();
+  [[nodiscard]] double drawn_from_bus(std::int32_t stage) const;
   [[nodiscard]] std::size_t next() const;
 
   std::array<double, kPools> capacity_;

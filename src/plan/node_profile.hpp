@@ -62,10 +62,14 @@ struct LinkRates {
 
 /// What another runtime than this one does otherwise, to simulate it (FlexGen, in bench/paper).
 struct SoftwareTraits {
-  double hidden_bytes = 4;         ///< of one number of the activations, in copies and messages
-  bool saves_query = true;         ///< query, key and value go to DRAM in f32; else K and V in f16
-  double slot_seconds = 0;         ///< synchronising after a phase of a GPU batch
-  bool widens_each_batch = false;  ///< weights and cache, in the compute of each GPU batch
+  double hidden_bytes = 4;  ///< of one number of the activations, in copies and messages
+  /// Query, key and value go to DRAM in f32, and the CPU puts them into their pages; else K and V
+  /// alone, in f16, straight into them.
+  bool saves_query = true;
+  bool page_results = true;  ///< attention on the CPU gives one of each page; else of a sequence
+  double cache_bytes_per_second = 0;  ///< the cache from DRAM to the device; 0: as other copies
+  double slot_seconds = 0;            ///< synchronising after a phase of a GPU batch
+  bool widens_each_batch = false;     ///< weights and cache, in the compute of each GPU batch
   friend bool operator==(const SoftwareTraits&, const SoftwareTraits&) = default;
 };
 

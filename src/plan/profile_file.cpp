@@ -182,6 +182,15 @@ void widening(Io& io, Profile& profile) {
   }
 }
 
+/// Whether any key of a cache is there; all of them count as known.
+bool has_cache(ProfileReader& io, const std::string& name) {
+  bool any = false;
+  for (const char* what : {" device", " cpu", " store"}) {
+    any = io.has(name + what) || any;
+  }
+  return any;
+}
+
 template <typename Io>
 void cache(Io& io, const std::string& name, auto& rates) {
   io.curve(name + " device", rates.device, kPages, kBandwidth);
@@ -197,10 +206,8 @@ void attention(Io& io, Profile& profile) {
   io.comment("the device and, in DRAM, by the CPU; store: bytes of f32 rows that the CPU stores");
   for (const auto& [name, type] : kCaches) {
     if constexpr (Io::kReads) {
-      const std::string key = name;
-      const bool any = io.has(key + " device") | io.has(key + " cpu") | io.has(key + " store");
-      if (any || type == device::KvType::f16) {
-        cache(io, key, profile.caches[type]);
+      if (has_cache(io, name) || type == device::KvType::f16) {
+        cache(io, name, profile.caches[type]);
       }
     } else if (const auto found = profile.caches.find(type); found != profile.caches.end()) {
       cache(io, name, found->second);
@@ -254,6 +261,9 @@ void software(Io& io, Profile& profile) {
     constexpr SoftwareTraits kDefault;
     maybe_number(io, "hidden_bytes", traits.hidden_bytes, kDefault.hidden_bytes, kNumberBytes);
     maybe_flag(io, "saves_query", traits.saves_query);
+    maybe_flag(io, "page_results", traits.page_results);
+    maybe_number(io, "cache_bytes_per_s", traits.cache_bytes_per_second,
+                 kDefault.cache_bytes_per_second, kBandwidth);
     maybe_number(io, "slot_s", traits.slot_seconds, kDefault.slot_seconds, kSeconds);
     maybe_flag(io, "widens_each_batch", traits.widens_each_batch);
   }

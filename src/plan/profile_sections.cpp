@@ -14,16 +14,16 @@
 namespace stagecoach::plan {
 namespace {
 
-/// "14.5GiB" where few digits say it exactly, else the bytes.
+/// "14.5GiB" or "1.5TB" where few digits say it exactly, else the bytes.
 std::string exact_bytes(std::size_t bytes) {
-  constexpr std::array<std::pair<const char*, double>, 4> kUnits{
-      {{"TiB", 0x1p40}, {"GiB", 0x1p30}, {"MiB", 0x1p20}, {"KiB", 0x1p10}}};
+  constexpr std::array<std::pair<const char*, double>, 6> kUnits{
+      {{"TiB", 0x1p40}, {"GiB", 0x1p30}, {"MiB", 0x1p20}, {"TB", 1e12}, {"GB", 1e9}, {"MB", 1e6}}};
   constexpr std::size_t kLongest = 6;
   for (const auto& [unit, factor] : kUnits) {
-    const auto number = fmt::format("{}", static_cast<double>(bytes) / factor);
+    const auto number = format_number(static_cast<double>(bytes) / factor);
     const auto text = number + unit;
     if (static_cast<double>(bytes) >= factor && number.size() <= kLongest &&
-        parse_bytes(text, "") == bytes) {
+        parse_bytes(text, "size") == bytes) {
       return text;
     }
   }

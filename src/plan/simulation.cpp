@@ -170,7 +170,9 @@ class Simulation {
         options_(options),
         coordinator_(plans.front().shape.batch, pages, requests),
         edges_(plans.size()),
-        arrived_(plans.size()) {
+        on_the_way_(plans.size()),
+        arrived_(plans.size()),
+        to_pass_on_(plans.size()) {
     STAGECOACH_CHECK(plans.size() == cluster.stages());
     make_stages(plans);
     for (std::size_t n = 0; n < cluster.nodes.size(); ++n) {
@@ -191,8 +193,7 @@ class Simulation {
     std::uint64_t order = 0;
     EventKind kind{};
     std::size_t index = 0;      ///< of a node, or of the stage that receives
-    std::uint64_t version = 0;  ///< of the node; or the block whose tokens come
-    std::shared_ptr<const stage::Visit> visit{};
+    std::uint64_t version = 0;  ///< of the node
 
     bool operator>(const Event& other) const {
       return time != other.time ? time > other.time : order > other.order;
@@ -210,9 +211,11 @@ class Simulation {
   void settle();
   bool settle_stage(std::size_t stage);
   void issue(std::size_t stage);
-  void begin(std::size_t stage, const StageReplay::Ready& ready);
+  void begin(std::size_t stage, const StageReplay::Running& running);
   void end(std::size_t stage, Resource resource);
+  void pass_on(std::size_t from, std::size_t to, EventKind kind);
   void transfer(std::size_t edge);
+  void trace(std::size_t stage, Resource resource);
   void watch(std::size_t node);
   [[nodiscard]] SimulationResult result(const Workload& requests);
 
@@ -224,9 +227,10 @@ class Simulation {
   std::vector<NodeClock> nodes_;
   std::vector<std::uint64_t> watched_;
   std::vector<Edge> edges_;  ///< [k]: from stage k to k + 1
-  std::vector<std::deque<std::shared_ptr<const stage::Visit>>> arrived_;  ///< not issued yet
-  /// Issued and not yet passed on: whose plan and tokens the next sends are of.
-  std::vector<std::deque<std::shared_ptr<const stage::Visit>>> to_pass_on_;
+  using Visits = std::deque<std::shared_ptr<const stage::Visit>>;
+  std::vector<Visits> on_the_way_;  ///< to a stage: plans, and to the first one tokens
+  std::vector<Visits> arrived_;     ///< not issued yet
+  std::vector<Visits> to_pass_on_;  ///< whose plans or tokens the stage's next sends carry
   std::vector<std::size_t> unsettled_;
   std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
   std::uint64_t order_ = 0;
@@ -251,7 +255,6 @@ void Simulation::make_stages(const std::vector<stage::StagePlan>& plans) {
     }
     stages_.emplace_back(*sources_[source]);
   }
-  to_pass_on_.resize(plans.size());
   watched_.assign(cluster_.nodes.size(), 0);
 }
 
@@ -286,7 +289,8 @@ void Simulation::handle(const Event& event) {
       return;
     }
     case EventKind::plan:
-      arrived_[event.index].push_back(event.visit);
+      arrived_[event.index].push_back(std::move(on_the_way_[event.index].front()));
+      on_the_way_[event.index].pop_front();
       unsettled_.push_back(event.index);
       return;
     case EventKind::hidden:
@@ -295,7 +299,8 @@ void Simulation::handle(const Event& event) {
       end(event.index, Resource::receive);
       return;
     case EventKind::tokens:
-      coordinator_.take_tokens(event.visit->block, now_);
+      coordinator_.take_tokens(on_the_way_[0].front()->block, now_);
+      on_the_way_[0].pop_front();
       unsettled_.push_back(0);
       return;
   }
@@ -322,8 +327,8 @@ bool Simulation::settle_stage(std::size_t stage) {
       return true;
     }
   }
-  if (const auto ready = replay.begin_next(now_)) {
-    begin(stage, *ready);
+  if (const auto resource = replay.begin_next(now_)) {
+    begin(stage, replay.running(*resource));
     return true;
   }
   watch(cluster_.node_of_stage[stage]);
@@ -337,24 +342,21 @@ void Simulation::issue(std::size_t stage) {
   stages_[stage].issue(*visit);
 }
 
-void Simulation::begin(std::size_t stage, const StageReplay::Ready& ready) {
-  const auto& link = cluster_.link_after(stage);
-  switch (ready.step->kind) {
+/// Plans and tokens are short: they arrive a latency later, and hold nobody up.
+void Simulation::pass_on(std::size_t from, std::size_t to, EventKind kind) {
+  on_the_way_[to].push_back(std::move(to_pass_on_[from].front()));
+  to_pass_on_[from].pop_front();
+  push({.time = now_ + cluster_.link_after(from).latency_seconds, .kind = kind, .index = to});
+  end(from, Resource::send);
+}
+
+void Simulation::begin(std::size_t stage, const StageReplay::Running& running) {
+  switch (running.first_step().kind) {
     case StepKind::send_plan:
-      push({.time = now_ + link.latency_seconds,
-            .kind = EventKind::plan,
-            .index = stage + 1,
-            .visit = to_pass_on_[stage].front()});
-      to_pass_on_[stage].pop_front();
-      end(stage, Resource::send);
+      pass_on(stage, stage + 1, EventKind::plan);
       return;
     case StepKind::send_tokens:
-      push({.time = now_ + link.latency_seconds,
-            .kind = EventKind::tokens,
-            .index = 0,
-            .visit = to_pass_on_[stage].front()});
-      to_pass_on_[stage].pop_front();
-      end(stage, Resource::send);
+      pass_on(stage, 0, EventKind::tokens);
       return;
     case StepKind::send_hidden:
       edges_[stage].sender = true;
@@ -366,8 +368,8 @@ void Simulation::begin(std::size_t stage, const StageReplay::Ready& ready) {
       return;
     default: {
       const auto node = cluster_.node_of_stage[stage];
-      nodes_[node].start({static_cast<std::int32_t>(stage), ready.step->resource}, *ready.cost,
-                         now_);
+      nodes_[node].start({static_cast<std::int32_t>(stage), running.group->resource},
+                         running.group->cost, now_);
     }
   }
 }
@@ -379,28 +381,41 @@ void Simulation::transfer(std::size_t edge) {
   stages_[edge].begin_again(Resource::send, now_);
   stages_[edge + 1].begin_again(Resource::receive, now_);
   const auto& link = cluster_.link_after(edge);
-  const auto* const step = stages_[edge].running(Resource::send);
-  const auto bytes = stages_[edge].costs().wire_bytes(step->rows);
+  const auto rows = stages_[edge].running(Resource::send).first_step().rows;
+  const auto bytes = stages_[edge].costs().wire_bytes(rows);
   push({.time = now_ + link.latency_seconds + bytes / link.bytes_per_second,
         .kind = EventKind::hidden,
         .index = edge + 1});
 }
 
 void Simulation::end(std::size_t stage, Resource resource) {
-  auto& replay = stages_[stage];
   if (options_.trace) {
-    const auto* const step = replay.running(resource);
-    trace_.push_back({.stage = static_cast<std::int32_t>(stage),
-                      .kind = step->kind,
-                      .resource = resource,
-                      .visit = step->id.visit,
-                      .layer = step->layer,
-                      .gpu_batch = step->gpu_batch,
-                      .start_seconds = replay.began(resource),
-                      .end_seconds = now_});
+    trace(stage, resource);
   }
-  replay.end(resource, now_);
+  stages_[stage].end(resource, now_);
   unsettled_.push_back(stage);
+}
+
+/// Of a group each step gets its part of the time.
+void Simulation::trace(std::size_t stage, Resource resource) {
+  const auto& running = stages_[stage].running(resource);
+  const auto& group = *running.group;
+  const auto stretch = group.cost.seconds > 0 ? (now_ - running.began) / group.cost.seconds : 0;
+  auto start = running.began;
+  for (auto i = group.first; i < group.end; ++i) {
+    const auto& step = running.visit->steps[static_cast<std::size_t>(i)];
+    const auto seconds = stretch * running.visit->costs[static_cast<std::size_t>(i)].seconds;
+    const auto end = i + 1 == group.end ? now_ : start + seconds;
+    trace_.push_back({.stage = static_cast<std::int32_t>(stage),
+                      .kind = step.kind,
+                      .resource = resource,
+                      .visit = step.id.visit,
+                      .layer = step.layer,
+                      .gpu_batch = step.gpu_batch,
+                      .start_seconds = start,
+                      .end_seconds = end});
+    start = end;
+  }
 }
 
 /// Sees to it that the node's next end is among the events.

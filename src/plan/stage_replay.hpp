@@ -14,11 +14,22 @@
 
 namespace stagecoach::plan {
 
+/// Neighbouring steps [first, end) of one resource that nothing else can come between: they run as
+/// one.
+struct StepGroup {
+  stage::Resource resource{};
+  std::int32_t first = 0;
+  std::int32_t end = 0;
+  std::vector<stage::StepId> waits;  ///< outside the group
+  StepCost cost;
+};
+
 /// The steps of one visit and what each costs: the same for all stages that are alike.
 struct CostedVisit {
   std::int64_t number = 0;
   std::vector<stage::Step> steps;
   std::vector<StepCost> costs;
+  std::vector<StepGroup> groups;
 };
 
 /// Schedules the visits of stages that are alike: each visit once, kept until all of them have it.
@@ -50,10 +61,15 @@ class VisitSource {
 /// as stage::Engine has them.
 class StageReplay {
  public:
-  /// A step whose turn has come.
-  struct Ready {
-    const stage::Step* step = nullptr;
-    const StepCost* cost = nullptr;
+  /// What a resource is at.
+  struct Running {
+    std::shared_ptr<const CostedVisit> visit;
+    const StepGroup* group = nullptr;
+    double began = 0;
+
+    [[nodiscard]] const stage::Step& first_step() const {
+      return visit->steps[static_cast<std::size_t>(group->first)];
+    }
   };
 
   explicit StageReplay(VisitSource& source) : source_(&source) { source.add_taker(); }
@@ -62,20 +78,19 @@ class StageReplay {
   [[nodiscard]] bool can_issue() const;
   void issue(const stage::Visit& visit);
 
-  /// The next step, of any resource, that can begin now; it is begun.
-  [[nodiscard]] std::optional<Ready> begin_next(double now);
-  /// The running step of `resource` has waited until now, and does its work from here on.
+  /// Begins the next group of steps, of any resource, that can begin now, and says of which; none:
+  /// all wait.
+  [[nodiscard]] std::optional<stage::Resource> begin_next(double now);
+  /// What `resource` runs has waited until now, and does its work from here on.
   void begin_again(stage::Resource resource, double now);
-  /// The running step of `resource` has ended.
+  /// What `resource` runs has ended.
   void end(stage::Resource resource, double now);
-  /// What `resource` runs; null: nothing.
-  [[nodiscard]] const stage::Step* running(stage::Resource resource) const;
+  /// Only while it runs something.
+  [[nodiscard]] const Running& running(stage::Resource resource) const;
 
   [[nodiscard]] const CostModel& costs() const { return source_->costs(); }
   /// So far.
   [[nodiscard]] StageUse use() const;
-  /// When the running step of `resource` began.
-  [[nodiscard]] double began(stage::Resource resource) const;
 
  private:
   struct InFlight {
@@ -85,18 +100,16 @@ class StageReplay {
   };
   struct Queued {
     std::int64_t visit = 0;
-    std::int32_t step = 0;
+    const StepGroup* group = nullptr;
   };
 
   [[nodiscard]] InFlight* find(std::int64_t visit);
   [[nodiscard]] bool has_ended(const stage::StepId& id);
-  [[nodiscard]] bool may_begin(const stage::Step& step);
 
   VisitSource* source_;
   std::deque<InFlight> in_flight_;  ///< oldest first
   std::array<std::deque<Queued>, stage::kResources> queues_;
-  std::array<std::optional<Queued>, stage::kResources> running_;
-  std::array<double, stage::kResources> began_{};
+  std::array<Running, stage::kResources> running_;  ///< no visit: nothing
   StageUse use_;
 };
 

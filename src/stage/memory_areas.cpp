@@ -1,6 +1,9 @@
 #include "stage/memory_areas.hpp"
 
+#include <algorithm>
+
 #include "base/aligned_memory.hpp"
+#include "offload/stage_weights.hpp"
 #include "stage/decoder_layer.hpp"
 
 namespace stagecoach::stage {
@@ -89,6 +92,10 @@ std::vector<Area> areas_to_pin(const StagePlan& plan, std::size_t budget_bytes) 
     return areas;
   }
   for (const auto area : kCopiedAreas) {
+    if (area == Area::kv_cpu && plan.weights.pinned) {
+      const auto weights = offload::StageWeights::cpu_bytes(plan.shape.contents, plan.weights.cut);
+      budget_bytes -= std::min(budget_bytes, weights);
+    }
     const auto bytes = bytes_of(area, plan);
     if (bytes > 0 && bytes <= budget_bytes) {
       areas.push_back(area);

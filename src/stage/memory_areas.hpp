@@ -52,13 +52,16 @@ const char* name_of(Area area);
 /// All of the area; 0: the plan does without it.
 std::size_t bytes_of(Area area, const StagePlan& plan);
 
-/// Areas in DRAM that copies to or from the device use, the smaller and busier ones first.
+/// Areas in DRAM that copies to or from the device use, the smaller and busier ones first. Pinned
+/// weights come before the cache: a visit copies each of their bytes, but of the cache its block's
+/// alone, and hardly any where the CPU attends.
 inline constexpr std::array kCopiedAreas = {
     Area::weight_staging, Area::hidden_cpu,     Area::hidden_staging, Area::kv_open,
     Area::kv_passing,     Area::kv_cpu_staging, Area::rows_cpu,       Area::partials_cpu,
     Area::scores_cpu,     Area::selections_cpu, Area::values_cpu,     Area::kv_cpu};
 
-/// Those of the plan's that are pinned with so many bytes: each that fits beside the ones before.
+/// Those of the plan's that are pinned with so many bytes: each that fits beside the ones before,
+/// and the cache beside the weights, if these are pinned.
 std::vector<Area> areas_to_pin(const StagePlan& plan, std::size_t budget_bytes);
 
 /// Bytes of one turn's partial results, and of one turn's rows in DRAM.

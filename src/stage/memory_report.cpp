@@ -54,10 +54,14 @@ MemoryReport report_memory(const StagePlan& plan, const Budgets& budgets,
   return report;
 }
 
-/// Pins weights where the policy and the budget say so; other areas come before them.
+/// Pins weights where the policy and the budget say so; other areas than the cache come before
+/// them.
 void decide_pinning(StagePlan& plan, const Budgets& budgets) {
   const auto bytes = offload::StageWeights::cpu_bytes(plan.shape.contents, plan.weights.cut);
-  const auto left = budgets.pinned - pinned_area_bytes(plan, budgets);
+  auto left = budgets.pinned;
+  for (const auto area : areas_to_pin(plan, budgets.pinned)) {
+    left -= area == Area::kv_cpu ? 0 : bytes_of(area, plan);
+  }
   const auto wish = plan.policy.pin_weights;
   if (wish == Switch::on && bytes > left) {
     throw OutOfMemory(fmt::format(

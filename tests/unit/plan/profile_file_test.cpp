@@ -87,7 +87,7 @@ NodeProfile whole() {
     profile.caches[type] = {Curve(1e9 / 3), Curve({{32, 1e9 / 7}}), 1e9 / 9};
   }
   profile.local_link = {1e-7 / 3, 5e9};
-  profile.software = {2, false, 8.5e-5, true};
+  profile.software = {2, false, false, 4e9, 8.5e-5, true};
   return profile;
 }
 
@@ -126,12 +126,29 @@ TEST(ProfileFile, WhatIsWrittenReadsBackTheSame) {
 
 TEST(ProfileFile, WritesForPeople) {
   const auto text = format_profile(whole());
-  EXPECT_THAT(text, HasSubstr("\ncpu_mem = 16000000000\n"));
+  EXPECT_THAT(text, HasSubstr("\ncpu_mem = 16GB\n"));
   EXPECT_THAT(text, HasSubstr("\nint4 768 = 1:1.4285714285714285e10 79.5:2e12\n"));
   EXPECT_THAT(text, HasSubstr("[disk]\n# bytes a second, by bytes of a transfer"));
   EXPECT_THAT(format_profile(small()), HasSubstr("\ndevice_mem = 4GiB\n"));
   EXPECT_THAT(format_profile(small()), Not(HasSubstr("[software]")));
   EXPECT_THAT(format_profile(small()), Not(HasSubstr("[local_link]")));
+}
+
+TEST(ProfileFile, SizesAreWrittenExactly) {
+  const std::pair<std::size_t, const char*> sizes[] = {
+      {15569256448, "14.5GiB"},
+      {1500000000000, "1.5TB"},
+      {15569256449, "15569256449"},
+      {999, "999"},
+      // 128.2 is a little less in binary, and sizes are rounded down.
+      {128200000000, "128200MB"}};
+  auto profile = small();
+  profile.disk = {Curve(1e9), Curve(1e9), 1e9};
+  for (const auto& [bytes, text] : sizes) {
+    profile.disk_mem_bytes = bytes;
+    EXPECT_THAT(format_profile(profile), HasSubstr(fmt::format("\ndisk_mem = {}\n", text)));
+    EXPECT_EQ(parse_profile(format_profile(profile), "a.ini").disk_mem_bytes, bytes);
+  }
 }
 
 TEST(ProfileFile, TextsAreOneLineWithoutComments) {

@@ -18,6 +18,7 @@ namespace {
 
 using offload::Tier;
 using ::testing::AllOf;
+using ::testing::Contains;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -385,7 +386,7 @@ PlannedStage plan_pinning_copies(std::size_t pinned_bytes) {
                     {.direct = false, .pin_copied = true}, kDemand, budgets, kScratch);
 }
 
-TEST(MemoryReport, WhereCopiesWantPinnedMemoryTheSmallerAreasComeBeforeCacheAndWeights) {
+TEST(MemoryReport, WhereCopiesWantPinnedMemorySmallerAreasComeFirstThenWeightsThenTheCache) {
   const auto all = plan_pinning_copies(kLots);
   const auto& memory = all.memory;
   const auto cache = line(memory, Tier::cpu, "KV cache");
@@ -398,11 +399,17 @@ TEST(MemoryReport, WhereCopiesWantPinnedMemoryTheSmallerAreasComeBeforeCacheAndW
   ASSERT_EQ(weights, 2 * kImage);
   EXPECT_EQ(memory.pinned_bytes, small + cache + weights);
 
-  const auto no_weights = plan_pinning_copies(small + cache + weights - 1);
+  const auto no_cache = plan_pinning_copies(small + cache + weights - 1);
+  EXPECT_EQ(no_cache.memory.pinned_bytes, small + weights);
+  EXPECT_TRUE(no_cache.plan.weights.pinned);
+  EXPECT_THAT(areas_to_pin(no_cache.plan, small + cache + weights - 1),
+              Not(Contains(Area::kv_cpu)));
+  EXPECT_THAT(areas_to_pin(no_cache.plan, small + cache + weights), Contains(Area::kv_cpu));
+  // The cache is the smaller one here: it takes what is too little for the weights.
+  ASSERT_LT(cache, weights);
+  const auto no_weights = plan_pinning_copies(small + weights - 1);
   EXPECT_EQ(no_weights.memory.pinned_bytes, small + cache);
   EXPECT_FALSE(no_weights.plan.weights.pinned);
-  const auto no_cache = plan_pinning_copies(small + cache - 1);
-  EXPECT_EQ(no_cache.memory.pinned_bytes, cache - 1 >= weights ? small + weights : small);
   EXPECT_EQ(plan_pinning_copies(0).memory.pinned_bytes, 0u);
 }
 
