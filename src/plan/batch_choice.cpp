@@ -46,12 +46,13 @@ SteadyJob rolling_blocks(const BatchShape& batch, const MeanRequest& mean) {
   const auto prompt_visits = std::max(1.0, mean.prompt / piece);
   const auto begun =
       std::min(piece / mean.prompt, sequences / (mean.generated - 1 + prompt_visits));
-  const auto prompts =
-      std::max<std::int64_t>(1, rounded(std::min(sequences, std::ceil(begun - 1e-9))));
+  // Sequences that begin together end together, and so do those that take their places: a piece
+  // larger than needed comes in bursts, and the visits between bring no prompt.
+  const auto burst = std::min(sequences, piece / mean.prompt);
+  const auto prompts = std::max<std::int64_t>(1, rounded(std::ceil(burst - 1e-9)));
   const auto decoding = rounded(std::min(begun * (mean.generated - 1), sequences));
   const auto position = rounded(mean.prompt + mean.generated / 2);
-  // Where few sequences begin, some visits bring no prompt at all.
-  const auto with_prompt = std::min(1.0, begun * prompt_visits);
+  const auto with_prompt = std::min(1.0, begun / burst);
   SteadyVisit visit{
       .prompt_rows = std::max<std::int64_t>(1, rounded(begun * mean.prompt / with_prompt)),
       .prompts = prompts,

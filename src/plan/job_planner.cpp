@@ -16,9 +16,11 @@ namespace {
 /// Steps that all simulations of one search may take.
 constexpr std::int64_t kSearchSteps = 100'000'000;
 /// Choices that are scored before the best of them are improved.
-constexpr std::size_t kScored = 8;
+constexpr std::size_t kScored = 24;
 /// Choices from which the linear programs, and the simulator, climb.
 constexpr std::size_t kClimbs = 3;
+/// Plans of the frontier, at most.
+constexpr std::size_t kFrontier = 12;
 
 /// A choice with what the linear programs make of it.
 struct Candidate {
@@ -261,6 +263,23 @@ std::vector<JobPlan> frontier_of(std::vector<JobPlan> scored) {
   return frontier;
 }
 
+/// The first ones, with all their layers simulated; by tokens a second.
+std::vector<JobPlan> rescored(const PlanRequest& request, std::vector<JobPlan> plans,
+                              std::size_t most) {
+  plans.resize(std::min(plans.size(), most));
+  const bool all_layers = std::all_of(plans.begin(), plans.end(), [](const JobPlan& plan) {
+    return *std::max_element(plan.layers_per_stage.begin(), plan.layers_per_stage.end()) <=
+           PlanScores::kLayers;
+  });
+  for (auto& plan : plans) {
+    plan = all_layers ? plan : score(request, plan);
+  }
+  std::stable_sort(plans.begin(), plans.end(), [](const JobPlan& a, const JobPlan& b) {
+    return a.tokens_per_second > b.tokens_per_second;
+  });
+  return plans;
+}
+
 /// The least that the job can do with, on the slowest tiers: what is missing is what it misses.
 JobPlan least_plan(const PlanRequest& request) {
   const auto choice = least_choice(request);
@@ -347,15 +366,15 @@ PlanResult plan_job(const PlanRequest& request) {
     improve(request, std::move(plan), scores,
             [&](const JobPlan& beside) { return plans_beside(request, candidates, beside); });
   }
-  PlanResult result{.best = best_of(request, scores.all()),
-                    .frontier = frontier_of(scores.all()),
-                    .shapes_tried = candidates.tried(),
-                    .programs_solved = candidates.programs_solved()};
+  constexpr std::size_t kAlternatives = 8;
+  PlanResult result{
+      .best = rescored(request, best_of(request, scores.all()), kAlternatives),
+      .frontier = frontier_of(rescored(request, frontier_of(scores.all()), kFrontier)),
+      .shapes_tried = candidates.tried(),
+      .programs_solved = candidates.programs_solved()};
   if (result.best.empty()) {
     check_latency(request, scores.all());
   }
-  constexpr std::size_t kAlternatives = 8;
-  result.best.resize(std::min(result.best.size(), kAlternatives));
   return result;
 }
 

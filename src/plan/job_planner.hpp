@@ -57,6 +57,7 @@ PlanResult plan_job(const PlanRequest& request);
 
 /// Scores one given plan by the simulator: what `simulate` and the planner itself use. Jobs of many
 /// rounds of requests are simulated in part, and the rest goes on as the last round did.
-JobPlan score(const PlanRequest& request, const JobPlan& plan);
+JobPlan score(const PlanRequest& request, const JobPlan& plan,
+              const SimulationOptions& options = {});
 
 }  // namespace stagecoach::plan

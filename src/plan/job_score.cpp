@@ -45,7 +45,8 @@ double watts_of(const Cluster& cluster) {
 
 /// Simulates some rounds; where there are more, the rest goes on as the last one did. Returns how
 /// many requests were simulated.
-std::size_t simulate_job(JobPlan& plan, const PlanRequest& request) {
+std::size_t simulate_job(JobPlan& plan, const PlanRequest& request,
+                         const SimulationOptions& options) {
   std::vector<stage::StagePlan> plans;
   for (const auto& one : plan.stages) {
     plans.push_back(one.plan);
@@ -54,7 +55,7 @@ std::size_t simulate_job(JobPlan& plan, const PlanRequest& request) {
   const auto run = [&](std::size_t count) {
     const Workload part(request.requests.begin(),
                         request.requests.begin() + static_cast<std::ptrdiff_t>(count));
-    return simulate(plans, request.cluster, part, pages);
+    return simulate(plans, request.cluster, part, pages, options);
   };
   const auto all = request.requests.size();
   const auto round = static_cast<std::size_t>(alive_at_once(request, plan));
@@ -77,7 +78,7 @@ std::size_t simulate_job(JobPlan& plan, const PlanRequest& request) {
 
 }  // namespace
 
-JobPlan score(const PlanRequest& request, const JobPlan& given) {
+JobPlan score(const PlanRequest& request, const JobPlan& given, const SimulationOptions& options) {
   auto plan = given;
   const auto parts = stage::partition_layers(
       request.spec.layers, static_cast<int>(request.cluster.stages()), plan.layers_per_stage);
@@ -90,7 +91,7 @@ JobPlan score(const PlanRequest& request, const JobPlan& given) {
   }
   plan.stages =
       plan_stages(shapes, plan.policies, request.cluster, request.requests, plan.schedule, true);
-  const auto simulated = simulate_job(plan, request);
+  const auto simulated = simulate_job(plan, request, options);
   const auto tokens =
       static_cast<double>(generated_tokens(request.requests, request.requests.size()));
   plan.tokens_per_second = tokens / plan.seconds;

@@ -157,10 +157,13 @@ std::int64_t steps_to_score(const PlanRequest& request, const BatchChoice& choic
   constexpr double kStepsOfABatch = 12;
   constexpr double kStepsOfAPage = 0.2;
   const auto pages = static_cast<double>(demand_for(request.requests, batch).wanted_pages) / blocks;
+  const auto layers =
+      std::min(request.spec.layers,
+               PlanScores::kLayers * static_cast<std::int64_t>(request.cluster.stages()));
   const auto of_a_layer =
       kStepsOfABatch * static_cast<double>(batch.num_gpu_batches) + kStepsOfAPage * pages;
   return static_cast<std::int64_t>(rounds * steady.visits_a_block * blocks * of_a_layer *
-                                   static_cast<double>(request.spec.layers)) +
+                                   static_cast<double>(layers)) +
          1;
 }
 
@@ -170,7 +173,7 @@ std::optional<JobPlan> PlanScores::score(const JobPlan& plan) {
   }
   left_ -= steps_to_score(request_, {.weights = plan.weights, .batch = plan.batch});
   try {
-    all_.push_back(plan::score(request_, plan));
+    all_.push_back(plan::score(request_, plan, {.most_layers = kLayers}));
     return all_.back();
   } catch (const OutOfMemory&) {  // one placement of many
     return std::nullopt;

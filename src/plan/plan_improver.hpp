@@ -12,9 +12,13 @@ namespace stagecoach::plan {
 /// Steps that scoring a plan simulates, about.
 std::int64_t steps_to_score(const PlanRequest& request, const BatchChoice& choice);
 
-/// What the simulator says of plans, as long as steps are left. Keeps every plan it has scored.
+/// What the simulator says of plans, of a few layers of each stage, as long as steps are left.
+/// Keeps every plan it has scored.
 class PlanScores {
  public:
+  /// Layers of a stage that are simulated.
+  static constexpr std::int64_t kLayers = 4;
+
   PlanScores(const PlanRequest& request, std::int64_t steps) : request_(request), left_(steps) {}
 
   /// The scored plan; none if it does not fit or no steps are left.

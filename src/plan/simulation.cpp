@@ -250,7 +250,7 @@ void Simulation::make_stages(const std::vector<stage::StagePlan>& plans) {
       ++source;
     }
     if (source == sources_.size()) {
-      sources_.push_back(std::make_unique<VisitSource>(plans[k], profile));
+      sources_.push_back(std::make_unique<VisitSource>(plans[k], profile, options_.most_layers));
       made_for.push_back(k);
     }
     stages_.emplace_back(*sources_[source]);

@@ -1,6 +1,7 @@
 #include "plan/stage_replay.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "base/error.hpp"
@@ -53,10 +54,36 @@ void group_steps(CostedVisit& visit, const stage::StagePlan& plan) {
   }
 }
 
+/// Leaves layers out of the plan; how many each of the others stands for.
+double stand_in_for_layers(stage::StagePlan& plan, std::int64_t most_layers) {
+  auto& layers = plan.shape.contents.layers;
+  const auto all = static_cast<double>(layers);
+  if (most_layers > 0) {
+    layers = std::min(layers, most_layers);
+  }
+  return all / static_cast<double>(layers);
+}
+
 }  // namespace
 
-VisitSource::VisitSource(const stage::StagePlan& plan, const NodeProfile& profile)
-    : costs_(profile, plan), scheduler_(plan, stage::PageRefs::by_batch) {}
+VisitSource::VisitSource(stage::StagePlan plan, const NodeProfile& profile,
+                         std::int64_t most_layers)
+    : plan_(std::move(plan)),
+      layers_a_layer_(stand_in_for_layers(plan_, most_layers)),
+      costs_(profile, plan_),
+      scheduler_(plan_, stage::PageRefs::by_batch) {}
+
+StepCost VisitSource::cost_of(const stage::Step& step, const std::vector<BatchLoad>& loads) const {
+  if (step.resource == Resource::send || step.resource == Resource::receive) {
+    return {};
+  }
+  auto cost = costs_.of(step, loads);
+  // The first and the last layer carry the embedding and the head along.
+  if (step.layer >= 0 && step.kind != StepKind::embed && step.kind != StepKind::head) {
+    cost.seconds *= layers_a_layer_;
+  }
+  return cost;
+}
 
 std::shared_ptr<const CostedVisit> VisitSource::take(const stage::Visit& visit) {
   auto& kept = kept_[visit.number];
@@ -68,14 +95,15 @@ std::shared_ptr<const CostedVisit> VisitSource::take(const stage::Visit& visit) 
     made->number = visit.number;
     made->costs.reserve(schedule.steps.size());
     for (auto& step : schedule.steps) {
-      const bool wire =
-          step.resource == stage::Resource::send || step.resource == stage::Resource::receive;
-      made->costs.push_back(wire ? StepCost{} : costs_.of(step, loads));
+      made->costs.push_back(cost_of(step, loads));
+      if (step.layer >= 0) {
+        step.bytes = std::llround(layers_a_layer_ * static_cast<double>(step.bytes));
+      }
       step.reads = {};
       step.writes = {};
     }
     made->steps = std::move(schedule.steps);
-    group_steps(*made, scheduler_.plan());
+    group_steps(*made, plan_);
     kept = {std::move(made), takers_};
   }
   auto taken = kept.visit;

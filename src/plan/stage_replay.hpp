@@ -35,8 +35,13 @@ struct CostedVisit {
 /// Schedules the visits of stages that are alike: each visit once, kept until all of them have it.
 class VisitSource {
  public:
-  /// Both must outlive the source.
-  VisitSource(const stage::StagePlan& plan, const NodeProfile& profile);
+  /// `profile` must outlive the source. `most_layers`: see SimulationOptions.
+  VisitSource(stage::StagePlan plan, const NodeProfile& profile, std::int64_t most_layers);
+  VisitSource(const VisitSource&) = delete;
+  VisitSource& operator=(const VisitSource&) = delete;
+  VisitSource(VisitSource&&) = delete;
+  VisitSource& operator=(VisitSource&&) = delete;
+  ~VisitSource() = default;
 
   void add_taker() { ++takers_; }
   /// The visits are asked for in their order by each taker.
@@ -50,6 +55,11 @@ class VisitSource {
     int left = 0;
   };
 
+  [[nodiscard]] StepCost cost_of(const stage::Step& step,
+                                 const std::vector<BatchLoad>& loads) const;
+
+  stage::StagePlan plan_;
+  double layers_a_layer_ = 1;  ///< that one simulated layer stands for
   CostModel costs_;
   stage::Scheduler scheduler_;
   int takers_ = 0;
