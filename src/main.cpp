@@ -31,8 +31,12 @@ constexpr std::array kCommands = {
             [](Process& p, const Arguments& a) { return stagecoach::cli::run_command(p, a); }},
     Command{"eval", "perplexity, last words and log probabilities, over one or many stages",
             [](Process& p, const Arguments& a) { return stagecoach::cli::eval_command(p, a); }},
+    Command{"profile", "measure this machine, for plans and simulations",
+            [](Process& p, const Arguments& a) { return stagecoach::cli::profile_command(p, a); }},
     Command{"schedule", "show what one stage does in one visit, step by step",
             [](Process&, const Arguments& a) { return stagecoach::cli::schedule_command(a); }},
+    Command{"plan", "find placement and batches for a job, and say how fast it will be",
+            [](Process&, const Arguments& a) { return stagecoach::cli::plan_command(a); }},
     Command{"simulate", "how fast a job would be on other machines, and why",
             [](Process&, const Arguments& a) { return stagecoach::cli::simulate_command(a); }},
 };

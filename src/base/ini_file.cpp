@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <sstream>
 #include <string_view>
+#include <utility>
 
 #include "base/error.hpp"
 #include "base/file.hpp"
@@ -86,6 +87,14 @@ std::map<std::string, std::string> parse_ini(const std::string& text, const std:
 
 std::map<std::string, std::string> read_ini_file(const std::string& path) {
   return parse_ini(read_existing(path), path);
+}
+
+IniDocument read_ini_document(const std::string& path) {
+  auto sections = parse_lines(read_existing(path), path);
+  IniDocument document{std::move(sections.front().settings), {}};
+  sections.erase(sections.begin());
+  document.sections = std::move(sections);
+  return document;
 }
 
 std::vector<IniSection> read_ini_sections(const std::string& path) {

@@ -25,4 +25,11 @@ struct IniSection {
 std::vector<IniSection> read_ini_sections(const std::string& path);
 std::vector<IniSection> parse_ini_sections(const std::string& text, const std::string& where);
 
+/// Settings of the whole, and sections after them; there may be none of either.
+struct IniDocument {
+  std::map<std::string, std::string> settings;
+  std::vector<IniSection> sections;
+};
+IniDocument read_ini_document(const std::string& path);
+
 }  // namespace stagecoach

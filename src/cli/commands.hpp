@@ -13,7 +13,9 @@ int run_command(Process& process, const std::vector<std::string>& arguments);
 int eval_command(Process& process, const std::vector<std::string>& arguments);
 int convert_command(const std::vector<std::string>& arguments);
 int info_command(const std::vector<std::string>& arguments);
+int profile_command(Process& process, const std::vector<std::string>& arguments);
 int schedule_command(const std::vector<std::string>& arguments);
+int plan_command(const std::vector<std::string>& arguments);
 int simulate_command(const std::vector<std::string>& arguments);
 
 }  // namespace stagecoach::cli

@@ -15,9 +15,15 @@ namespace stagecoach::cli {
 using ReadOptions =
     std::function<std::optional<job::JobConfig>(const std::vector<std::string>&, int)>;
 
-/// Runs a whole job, or this rank's part of one. Nothing after --help and --dry-run.
+/// Completes a configuration that was read, before it goes to the other ranks, given the number of
+/// stages on a node.
+using PrepareJob = std::function<void(job::JobConfig&, int)>;
+
+/// Runs a whole job, or this rank's part of one. `read` and `prepare` are called by rank 0 alone.
+/// Nothing after --help and --dry-run.
 std::optional<job::RunReport> launch_job(Process& process,
                                          const std::vector<std::string>& arguments,
-                                         const ReadOptions& read);
+                                         const ReadOptions& read,
+                                         const PrepareJob& prepare = nullptr);
 
 }  // namespace stagecoach::cli

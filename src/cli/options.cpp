@@ -6,9 +6,9 @@
 #include <boost/program_options/parsers.hpp>
 #include <boost/program_options/positional_options.hpp>
 #include <charconv>
+#include <map>
 #include <sstream>
-
-#include "base/ini_file.hpp"
+#include <utility>
 
 namespace stagecoach::cli {
 namespace {
@@ -33,9 +33,10 @@ po::variables_map read_command_line(const po::options_description& described,
 }
 
 /// The settings of an ini file as options; each is named with its file in errors.
-po::parsed_options options_of(const std::string& path, const po::options_description& described) {
+po::parsed_options options_of(const std::map<std::string, std::string>& settings,
+                              const std::string& path, const po::options_description& described) {
   po::parsed_options parsed(&described);
-  for (const auto& [key, value] : read_ini_file(path)) {
+  for (const auto& [key, value] : settings) {
     const auto* option = described.find_nothrow(key, false);
     if (option == nullptr || key == kConfig || key == "help") {
       throw ConfigError(fmt::format("{}: there is no option called {}", path, key));
@@ -46,24 +47,43 @@ po::parsed_options options_of(const std::string& path, const po::options_descrip
 }
 
 // What the command line set stays; defaults give way (po::store sees to both).
-void add_config_file(po::variables_map& values, const po::options_description& described) {
+std::vector<IniSection> add_config_file(po::variables_map& values,
+                                        const po::options_description& described) {
   const auto path = values[kConfig].as<std::string>();
+  auto document = read_ini_document(path);
+  if (!document.sections.empty() && described.find_nothrow("stage-policy", false) == nullptr) {
+    throw ConfigError(
+        fmt::format("{} line {}: must be 'key = value'", path, document.sections.front().line));
+  }
   try {
-    po::store(options_of(path, described), values);
+    po::store(options_of(document.settings, path, described), values);
   } catch (const po::error& error) {
     throw ConfigError(fmt::format("{}: {}", path, error.what()));
   }
+  return std::move(document.sections);
 }
 
-po::variables_map read_all(const std::string& command, const po::options_description& described,
-                           const std::vector<std::string>& arguments) {
+std::set<std::string> names_set(const po::variables_map& values) {
+  std::set<std::string> names;
+  for (const auto& [name, value] : values) {
+    if (!value.defaulted()) {
+      names.insert(name);
+    }
+  }
+  return names;
+}
+
+Options read_all(const std::string& command, const po::options_description& described,
+                 const std::vector<std::string>& arguments) {
   try {
     auto values = read_command_line(described, arguments);
+    auto settled = names_set(values);
+    std::vector<IniSection> sections;
     if (values.count(kConfig) > 0 && values.count("help") == 0) {
-      add_config_file(values, described);
+      sections = add_config_file(values, described);
     }
     po::notify(values);
-    return values;
+    return Options(std::move(values), std::move(settled), std::move(sections));
   } catch (const po::error& error) {
     throw ConfigError(
         fmt::format("{}: {}; see 'stagecoach {} --help'", command, error.what(), command));
@@ -97,14 +117,14 @@ std::optional<Options> parse_options(const std::string& command, const std::stri
                                      po::options_description described,
                                      const std::vector<std::string>& arguments) {
   described.add_options()("help,h", "print this and exit");
-  auto values = read_all(command, described, arguments);
-  if (values.count("help") > 0) {
+  auto options = read_all(command, described, arguments);
+  if (options.has("help")) {
     std::ostringstream text;
     text << described;
     fmt::print("{}\n\n{}", usage, text.str());
     return std::nullopt;
   }
-  return Options(std::move(values));
+  return options;
 }
 
 std::uint64_t parse_unsigned(const std::string& text, const std::string& flag) {

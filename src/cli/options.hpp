@@ -5,10 +5,13 @@
 #include <boost/program_options/variables_map.hpp>
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/error.hpp"
+#include "base/ini_file.hpp"
 
 namespace stagecoach::cli {
 
@@ -18,7 +21,10 @@ namespace po = boost::program_options;
 /// have the types of the description; whole numbers are described as std::int64_t.
 class Options {
  public:
-  explicit Options(po::variables_map values) : values_(std::move(values)) {}
+  /// `settled`: names that the command line set; `sections`: of the ini file.
+  explicit Options(po::variables_map values, std::set<std::string> settled = {},
+                   std::vector<IniSection> sections = {})
+      : values_(std::move(values)), settled_(std::move(settled)), sections_(std::move(sections)) {}
 
   /// Set by the user or by a default.
   [[nodiscard]] bool has(const std::string& name) const { return values_.count(name) > 0; }
@@ -26,6 +32,12 @@ class Options {
   [[nodiscard]] bool given(const std::string& name) const {
     return has(name) && !values_[name].defaulted();
   }
+  /// Set on the command line, not by the ini file.
+  [[nodiscard]] bool on_command_line(const std::string& name) const {
+    return settled_.count(name) > 0;
+  }
+  /// [sections] of the ini file that --config names, for who has settings a stage.
+  [[nodiscard]] const std::vector<IniSection>& sections() const { return sections_; }
   /// ConfigError if it is not set.
   template <typename T>
   [[nodiscard]] const T& get(const std::string& name) const {
@@ -46,10 +58,13 @@ class Options {
   void require(const std::string& name) const;
 
   po::variables_map values_;
+  std::set<std::string> settled_;
+  std::vector<IniSection> sections_;
 };
 
 /// Reads `arguments` by `described`, to which it adds --help. When `described` has --config and the
-/// user gives it, that ini file's keys are options too; the command line wins. Prints `usage` and
+/// user gives it, that ini file's keys are options too; the command line wins. The file may have
+/// sections where there is the option --stage-policy. Prints `usage` and
 /// the options and returns nothing if --help is among the arguments. What does not fit is a
 /// ConfigError: unknown or abbreviated options, options given twice, values of a wrong type, stray
 /// words. `usage` is one or more lines; the first is "usage: stagecoach <command> ...".

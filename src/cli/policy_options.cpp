@@ -88,6 +88,56 @@ std::vector<stage::Policy> read_files(const std::string& names, const stage::Pol
   return policies;
 }
 
+/// "stage 2", with nothing or a remark for people behind it.
+bool is_stage(const std::string& name, std::size_t stage) {
+  const auto expected = fmt::format("stage {}", stage);
+  return name.starts_with(expected) &&
+         (name.size() == expected.size() || name[expected.size()] == ':');
+}
+
+/// The [stage N] sections of a job file. What the command line says wins.
+std::vector<stage::Policy> read_sections(const Options& options, const stage::Policy& base) {
+  const auto& path = options.text("config");
+  std::vector<stage::Policy> policies;
+  for (const auto& section : options.sections()) {
+    if (!is_stage(section.name, policies.size())) {
+      throw ConfigError(
+          fmt::format("{} line {}: [{}] must be [stage {}]: there is one a stage, in "
+                      "their order",
+                      path, section.line, section.name, policies.size()));
+    }
+    auto settings = section.settings;
+    for (const std::string key : kKeys) {
+      if (options.on_command_line(key)) {
+        settings.erase(key);
+      }
+    }
+    policies.push_back(with(base, settings, fmt::format("{} [{}]", path, section.name)));
+  }
+  return policies;
+}
+
+stage::Policy read_base(const Options& options) {
+  stage::Policy base;
+  for (const std::string key : kKeys) {
+    if (options.has(key)) {
+      const auto value =
+          key == "percent" ? fmt::format("{}", fmt::join(options.get<std::vector<Text>>(key), " "))
+                           : options.text(key);
+      set(base, key, value, "--" + key);
+    }
+  }
+  return base;
+}
+
+void check_count(const std::vector<stage::Policy>& policies, bool one_for_all, int stages,
+                 const std::string& where) {
+  if (policies.size() != static_cast<std::size_t>(stages) &&
+      !(one_for_all && policies.size() == 1)) {
+    throw ConfigError(fmt::format("{}: {} policies for {} stages", where, policies.size(), stages));
+  }
+}
+
 }  // namespace
 
 po::options_description policy_options() {
@@ -117,23 +167,20 @@ po::options_description policy_options() {
 }
 
 std::vector<stage::Policy> read_policies(const Options& options, int stages) {
-  stage::Policy base;
-  for (const std::string key : kKeys) {
-    if (options.has(key)) {
-      const auto value =
-          key == "percent" ? fmt::format("{}", fmt::join(options.get<std::vector<Text>>(key), " "))
-                           : options.text(key);
-      set(base, key, value, "--" + key);
-    }
+  const bool files = options.has("stage-policy");
+  if (files && !options.sections().empty()) {
+    throw ConfigError(
+        fmt::format("--stage-policy and the [stage N] sections of {} exclude each other",
+                    options.text("config")));
   }
-  if (!options.has("stage-policy")) {
-    stage::validate(base);
-    return {base};
-  }
-  auto policies = read_files(options.text("stage-policy"), base);
-  if (policies.size() != 1 && policies.size() != static_cast<std::size_t>(stages)) {
-    throw ConfigError(fmt::format("--stage-policy {}: {} policies for {} stages",
-                                  options.text("stage-policy"), policies.size(), stages));
+  std::vector<stage::Policy> policies{read_base(options)};
+  if (files) {
+    const auto& names = options.text("stage-policy");
+    policies = read_files(names, policies.front());
+    check_count(policies, true, stages, "--stage-policy " + names);
+  } else if (!options.sections().empty()) {
+    policies = read_sections(options, policies.front());
+    check_count(policies, false, stages, options.text("config"));
   }
   for (const auto& policy : policies) {
     stage::validate(policy);

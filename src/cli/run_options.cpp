@@ -1,5 +1,7 @@
 #include "cli/run_options.hpp"
 
+#include <utility>
+
 #include "base/error.hpp"
 #include "cli/job_options.hpp"
 
@@ -73,21 +75,30 @@ job::RequestDefaults read_defaults(const Options& options) {
 
 }  // namespace
 
-std::optional<job::JobConfig> read_run_options(const std::vector<std::string>& arguments,
-                                               int launched_ranks) {
+std::optional<RunRequest> read_run_request(const std::vector<std::string>& arguments,
+                                           int launched_ranks) {
   po::options_description all;
   all.add(model_options()).add(input_options()).add(request_options());
   add_pipeline_options(all);
+  all.add(planning_options());
   const auto options = parse_options("run", kUsage, all, arguments);
   if (!options) {
     return std::nullopt;
   }
-  job::JobConfig config;
+  RunRequest request;
+  auto& config = request.config;
   read_input(*options, config);
   config.defaults = read_defaults(*options);
   read_job_options(*options, launched_ranks, config);
+  request.planning = read_planning(*options, config);
   validate(config);
-  return config;
+  return request;
+}
+
+std::optional<job::JobConfig> read_run_options(const std::vector<std::string>& arguments,
+                                               int launched_ranks) {
+  auto request = read_run_request(arguments, launched_ranks);
+  return request ? std::optional(std::move(request->config)) : std::nullopt;
 }
 
 }  // namespace stagecoach::cli

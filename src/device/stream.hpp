@@ -42,6 +42,9 @@ class Stream {
   virtual void wait(const Event& event) = 0;
   /// The point after everything enqueued so far.
   [[nodiscard]] virtual Event record() = 0;
+  /// Seconds in which the stream's work has run so far, waits for events left out; 0: not known
+  /// (of a GPU's streams). May be asked by any thread.
+  [[nodiscard]] virtual double busy_seconds() const { return 0; }
 };
 
 }  // namespace stagecoach::device

@@ -236,6 +236,7 @@ std::string to_json(const JobConfig& config) {
               {"disk_backend", static_cast<int>(config.disk_backend)},
               {"timeout_seconds", config.timeout_seconds},
               {"dry_run", config.dry_run},
+              {"report_whole_job", config.report_whole_job},
               {"log_level", config.log_level},
               {"test_delay_seed", config.test_delay_seed},
               {"test_staging", config.test_staging}};
@@ -283,6 +284,7 @@ JobConfig config_from_json(const std::string& text) {
   config.disk_backend = static_cast<offload::DiskBackend>(in.at("disk_backend").get<int>());
   in.at("timeout_seconds").get_to(config.timeout_seconds);
   in.at("dry_run").get_to(config.dry_run);
+  in.at("report_whole_job").get_to(config.report_whole_job);
   in.at("log_level").get_to(config.log_level);
   in.at("test_delay_seed").get_to(config.test_delay_seed);
   in.at("test_staging").get_to(config.test_staging);

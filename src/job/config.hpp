@@ -55,6 +55,7 @@ struct JobConfig {
   offload::DiskBackend disk_backend = offload::DiskBackend::automatic;
   double timeout_seconds = 1800;
   bool dry_run = false;
+  bool report_whole_job = false;  ///< rank 0 hears what all stages did, to compare it
   std::string log_level = "info";
   std::uint64_t test_delay_seed = 0;  ///< for tests: streams sleep random times; 0: never
   bool test_staging = false;          ///< for tests: treat the host's device as a GPU

@@ -132,7 +132,7 @@ bool Coordinator::take_token(Sequence& sequence, const Request& request,
                              const device::SampleResult& chosen) {
   auto& completion = sequence.completion;
   completion.tokens.push_back(chosen.token);
-  progress_.add_generated_token();
+  progress_.add_generated_token(completion.tokens.size() == 1);
   if (options_.num_logprobs >= 0) {
     completion.logprobs.push_back(to_logprob(chosen));
   }

@@ -14,7 +14,20 @@ double seconds_between(std::chrono::steady_clock::time_point from,
 
 }  // namespace
 
+double RunTotals::decode_tokens_per_second() const {
+  const double after = seconds - prefill_seconds;
+  return after > 0 ? static_cast<double>(generated_tokens - first_tokens) / after : 0;
+}
+
 Progress::Progress(const Log& log, std::int64_t requests) : log_(log), requests_(requests) {}
+
+void Progress::add_generated_token(bool first) {
+  ++totals_.generated_tokens;
+  if (first) {
+    ++totals_.first_tokens;
+    totals_.prefill_seconds = seconds_between(start_, Clock::now());
+  }
+}
 
 void Progress::maybe_report() {
   const auto now = Clock::now();
@@ -40,6 +53,10 @@ RunTotals Progress::finish() {
       "tokens/s",
       totals_.requests, totals_.seconds, totals_.prompt_tokens, totals_.generated_tokens,
       static_cast<double>(totals_.generated_tokens) / totals_.seconds);
+  if (totals_.first_tokens > 0) {
+    log_.info("every request had its first token after {:.2f} s; then {:.2f} tokens/s",
+              totals_.prefill_seconds, totals_.decode_tokens_per_second());
+  }
   return totals_;
 }
 

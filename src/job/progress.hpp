@@ -12,7 +12,12 @@ struct RunTotals {
   std::int64_t requests = 0;
   std::int64_t prompt_tokens = 0;
   std::int64_t generated_tokens = 0;
+  std::int64_t first_tokens = 0;  ///< requests that have generated some
   double seconds = 0;
+  double prefill_seconds = 0;  ///< until the last of the first tokens
+
+  /// Tokens after the first ones, by the time after prefill; 0 where there is none of it.
+  [[nodiscard]] double decode_tokens_per_second() const;
 };
 
 /// Tells now and then how far the job is, and at the end what it did.
@@ -21,7 +26,8 @@ class Progress {
   Progress(const Log& log, std::int64_t requests);
 
   void add_prompt_tokens(std::int64_t tokens) { totals_.prompt_tokens += tokens; }
-  void add_generated_token() { ++totals_.generated_tokens; }
+  /// `first`: of its request.
+  void add_generated_token(bool first);
   void add_finished_request() { ++totals_.requests; }
 
   /// Logs a line if the last one is ten seconds old.

@@ -61,6 +61,7 @@ class Rank {
   void drive(stage::Engine& engine, RunReport& report);
   void coordinate(stage::Engine& engine, RunReport& report);
   void follow(stage::Engine& engine);
+  [[nodiscard]] WholeJob gather_whole_job(const stage::EngineTotals& totals);
   [[nodiscard]] StageReport report(const stage::Engine& engine) const;
   void show(const StageReport& report) const;
 
@@ -223,8 +224,21 @@ RunReport Rank::run() {
     throw;
   }
   run.stages = {report(*engine)};
+  if (config_.report_whole_job) {
+    run.whole = gather_whole_job(run.stages.front().totals);
+  }
   show(run.stages.front());
   return run;
+}
+
+WholeJob Rank::gather_whole_job(const stage::EngineTotals& totals) {
+  WholeJob whole{.plans = {},
+                 .totals = {},
+                 .requests = first() ? sizes_of(work_->requests()) : std::vector<RequestSize>(),
+                 .longest_pages = demand_.kv.longest_pages,
+                 .kv_pages_per_layer = setup_->memory().kv_pages_per_layer};
+  gather_stages(transport_, config_, setup_->stage_plan(), totals, whole);
+  return whole;
 }
 
 StageReport Rank::report(const stage::Engine& engine) const {

@@ -6,6 +6,7 @@
 
 #include "job/eval_report.hpp"
 #include "job/progress.hpp"
+#include "job/whole_job.hpp"
 #include "offload/tier.hpp"
 #include "stage/engine.hpp"
 #include "stage/memory_report.hpp"
@@ -25,6 +26,7 @@ struct RunReport {
   RunTotals totals;                 ///< known to rank 0
   std::optional<EvalReport> eval;   ///< of an `eval`; known to rank 0
   std::vector<StageReport> stages;  ///< of all stages from run_loopback, of its own from run_rank
+  std::optional<WholeJob> whole;    ///< if the configuration asks; known to rank 0
 };
 
 }  // namespace stagecoach::job

@@ -49,6 +49,7 @@ class DiskStream : public device::Stream {
   virtual void write(const DirectFile& file, std::uint64_t offset,
                      std::span<const std::byte> data) = 0;
   [[nodiscard]] virtual DiskCounters counters() const = 0;
+  [[nodiscard]] double busy_seconds() const override { return counters().busy_seconds; }
   /// "io_uring, 8 requests of 8.00 MiB", "8 threads", or
   /// "8 threads (io_uring refused: Operation not permitted)".
   [[nodiscard]] virtual std::string description() const = 0;

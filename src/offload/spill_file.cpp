@@ -17,17 +17,17 @@ namespace {
 
 bool space_is_short(int error) { return error == ENOSPC || error == EDQUOT || error == EFBIG; }
 
-[[noreturn]] void throw_short(const std::string& folder, std::uint64_t size_bytes,
+// `where` is the flag and the folder.
+[[noreturn]] void throw_short(const std::string& where, std::uint64_t size_bytes,
                               std::uint64_t free_bytes, int error) {
-  throw OutOfMemory(fmt::format(
-      "--offload-dir {}: {} of disk space are needed, {} are free ({}): lower --disk-mem or choose "
-      "another --offload-dir",
-      folder, format_bytes(size_bytes), format_bytes(free_bytes), std::strerror(error)));
+  throw OutOfMemory(
+      fmt::format("{}: {} of disk space are needed, {} are free ({}): lower --disk-mem or choose "
+                  "another folder",
+                  where, format_bytes(size_bytes), format_bytes(free_bytes), std::strerror(error)));
 }
 
-[[noreturn]] void throw_unusable(const std::string& folder, int error) {
-  throw ConfigError(
-      fmt::format("--offload-dir {}: no file can be made there: {}", folder, std::strerror(error)));
+[[noreturn]] void throw_unusable(const std::string& where, int error) {
+  throw ConfigError(fmt::format("{}: no file can be made there: {}", where, std::strerror(error)));
 }
 
 // A file that never had a name, or -1 with errno.
@@ -70,48 +70,49 @@ int allocate(int descriptor, std::uint64_t size_bytes) {
   return result == 0 ? 0 : errno;
 }
 
-void take_space(SpillFile& spill, const std::string& folder, std::uint64_t size_bytes,
+void take_space(SpillFile& spill, const std::string& where, std::uint64_t size_bytes,
                 std::uint64_t free_bytes) {
   const int error = size_bytes == 0 ? 0 : allocate(spill.file.descriptor(), size_bytes);
   if (error == EOPNOTSUPP && size_bytes <= free_bytes) {
     spill.notes.push_back(
-        fmt::format("--offload-dir {}: its file system cannot reserve space: keep {} free there",
-                    folder, format_bytes(size_bytes)));
+        fmt::format("{}: its file system cannot reserve space: keep {} free there", where,
+                    format_bytes(size_bytes)));
   } else if (error == EOPNOTSUPP) {
-    throw_short(folder, size_bytes, free_bytes, ENOSPC);
+    throw_short(where, size_bytes, free_bytes, ENOSPC);
   } else if (space_is_short(error)) {
-    throw_short(folder, size_bytes, free_bytes, error);
+    throw_short(where, size_bytes, free_bytes, error);
   } else if (error != 0) {
-    throw IoError(fmt::format("--offload-dir {}: cannot allocate {}: {}", folder,
-                              format_bytes(size_bytes), std::strerror(error)));
+    throw IoError(fmt::format("{}: cannot allocate {}: {}", where, format_bytes(size_bytes),
+                              std::strerror(error)));
   }
 }
 
 }  // namespace
 
-SpillFile make_spill_file(const std::string& folder, std::uint64_t size_bytes) {
+SpillFile make_spill_file(const std::string& folder, std::uint64_t size_bytes,
+                          const std::string& flag) {
+  const auto where = flag + " " + folder;
   // Before allocating: a failed attempt may hold space for a while.
-  const auto free_bytes = free_disk_bytes(folder);
+  const auto free_bytes = free_disk_bytes(folder, flag);
   const int descriptor = open_spill(folder);
   if (descriptor < 0) {
     const int error = errno;
-    space_is_short(error) ? throw_short(folder, size_bytes, free_bytes, error)
-                          : throw_unusable(folder, error);
+    space_is_short(error) ? throw_short(where, size_bytes, free_bytes, error)
+                          : throw_unusable(where, error);
   }
   SpillFile spill{{folder + "/(spill file)", descriptor, make_direct(descriptor)}, {}};
   if (!spill.file.direct()) {
     spill.notes.push_back(fmt::format(
-        "--offload-dir {}: its file system refuses direct I/O: the page cache takes DRAM besides",
-        folder));
+        "{}: its file system refuses direct I/O: the page cache takes DRAM besides", where));
   }
-  take_space(spill, folder, size_bytes, free_bytes);
+  take_space(spill, where, size_bytes, free_bytes);
   return spill;
 }
 
-std::uint64_t free_disk_bytes(const std::string& folder) {
+std::uint64_t free_disk_bytes(const std::string& folder, const std::string& flag) {
   struct statvfs info {};
   if (::statvfs(folder.c_str(), &info) != 0) {
-    throw_unusable(folder, errno);
+    throw_unusable(flag + " " + folder, errno);
   }
   return static_cast<std::uint64_t>(info.f_bavail) * info.f_frsize;
 }

@@ -17,10 +17,11 @@ struct SpillFile {
 
 /// Makes a spill file in `folder` and allocates all of its space, so that later writes cannot find
 /// the disk full. OutOfMemory names the folder, what is needed and what is free; ConfigError names
-/// the folder and why no file can be made there.
-SpillFile make_spill_file(const std::string& folder, std::uint64_t size_bytes);
+/// the folder and why no file can be made there. `flag` is where the folder's name comes from.
+SpillFile make_spill_file(const std::string& folder, std::uint64_t size_bytes,
+                          const std::string& flag = "--offload-dir");
 
 /// What this user can still write in `folder`'s file system. ConfigError names the folder.
-std::uint64_t free_disk_bytes(const std::string& folder);
+std::uint64_t free_disk_bytes(const std::string& folder, const std::string& flag = "--offload-dir");
 
 }  // namespace stagecoach::offload

@@ -32,11 +32,11 @@ struct JobPlan {
   model::WeightFormat weights{};
   stage::BatchShape batch;
   stage::ScheduleKind schedule = stage::ScheduleKind::rolling;
-  std::vector<std::int64_t> layers_per_stage;
-  std::vector<stage::Policy> policies;  ///< one a stage
-  std::vector<stage::PlannedStage> stages;
-  SimulationResult simulated;  ///< of the whole workload, or of the part of it that says the rest
-  double seconds = 0;          ///< of the whole workload
+  std::vector<std::int64_t> layers_per_stage{};
+  std::vector<stage::Policy> policies{};  ///< one a stage
+  std::vector<stage::PlannedStage> stages{};
+  SimulationResult simulated{};  ///< of the whole workload, or of the part of it that says the rest
+  double seconds = 0;            ///< of the whole workload
   double tokens_per_second = 0;
   double decode_tokens_per_second = 0;
   double max_latency_seconds = 0;

@@ -211,7 +211,7 @@ class Simulation {
   void settle();
   bool settle_stage(std::size_t stage);
   void issue(std::size_t stage);
-  void begin(std::size_t stage, const StageReplay::Ready& ready);
+  void begin(std::size_t stage, const StageReplay::Running& running);
   void end(std::size_t stage, Resource resource);
   void pass_on(std::size_t from, std::size_t to, EventKind kind);
   void transfer(std::size_t edge);
@@ -327,8 +327,8 @@ bool Simulation::settle_stage(std::size_t stage) {
       return true;
     }
   }
-  if (const auto ready = replay.begin_next(now_)) {
-    begin(stage, *ready);
+  if (const auto resource = replay.begin_next(now_)) {
+    begin(stage, replay.running(*resource));
     return true;
   }
   watch(cluster_.node_of_stage[stage]);
@@ -350,8 +350,8 @@ void Simulation::pass_on(std::size_t from, std::size_t to, EventKind kind) {
   end(from, Resource::send);
 }
 
-void Simulation::begin(std::size_t stage, const StageReplay::Ready& ready) {
-  switch (ready.step->kind) {
+void Simulation::begin(std::size_t stage, const StageReplay::Running& running) {
+  switch (running.first_step().kind) {
     case StepKind::send_plan:
       pass_on(stage, stage + 1, EventKind::plan);
       return;
@@ -368,8 +368,8 @@ void Simulation::begin(std::size_t stage, const StageReplay::Ready& ready) {
       return;
     default: {
       const auto node = cluster_.node_of_stage[stage];
-      nodes_[node].start({static_cast<std::int32_t>(stage), ready.step->resource}, *ready.cost,
-                         now_);
+      nodes_[node].start({static_cast<std::int32_t>(stage), running.group->resource},
+                         running.group->cost, now_);
     }
   }
 }
@@ -381,8 +381,7 @@ void Simulation::transfer(std::size_t edge) {
   stages_[edge].begin_again(Resource::send, now_);
   stages_[edge + 1].begin_again(Resource::receive, now_);
   const auto& link = cluster_.link_after(edge);
-  const auto& sent = stages_[edge].running(Resource::send);
-  const auto rows = sent.visit->steps[static_cast<std::size_t>(sent.first)].rows;
+  const auto rows = stages_[edge].running(Resource::send).first_step().rows;
   const auto bytes = stages_[edge].costs().wire_bytes(rows);
   push({.time = now_ + link.latency_seconds + bytes / link.bytes_per_second,
         .kind = EventKind::hidden,
@@ -399,13 +398,13 @@ void Simulation::end(std::size_t stage, Resource resource) {
 
 /// Of a group each step gets its part of the time.
 void Simulation::trace(std::size_t stage, Resource resource) {
-  const auto& group = stages_[stage].running(resource);
-  const auto alone = group.visit->group_costs[static_cast<std::size_t>(group.first)].seconds;
-  const auto stretch = alone > 0 ? (now_ - group.began) / alone : 0;
-  auto start = group.began;
+  const auto& running = stages_[stage].running(resource);
+  const auto& group = *running.group;
+  const auto stretch = group.cost.seconds > 0 ? (now_ - running.began) / group.cost.seconds : 0;
+  auto start = running.began;
   for (auto i = group.first; i < group.end; ++i) {
-    const auto& step = group.visit->steps[static_cast<std::size_t>(i)];
-    const auto seconds = stretch * group.visit->costs[static_cast<std::size_t>(i)].seconds;
+    const auto& step = running.visit->steps[static_cast<std::size_t>(i)];
+    const auto seconds = stretch * running.visit->costs[static_cast<std::size_t>(i)].seconds;
     const auto end = i + 1 == group.end ? now_ : start + seconds;
     trace_.push_back({.stage = static_cast<std::int32_t>(stage),
                       .kind = step.kind,

@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "base/error.hpp"
+#include "device/cuda/operation_bytes.hpp"
 #include "device/cuda/packed_product_rows.hpp"
 #include "device/host/scratch_sizes.hpp"
 #include "offload/stage_weights.hpp"
@@ -51,11 +52,10 @@ stage::ScratchBytes scratch_for(const NodeProfile& profile, const stage::StageSh
                                 std::int64_t longest_pages) {
   const auto sizes = stage::scratch_shape(shape, longest_pages);
   const auto host = device::host_scratch_bytes(sizes, profile.threads);
-  stage::ScratchBytes scratch{
-      .device = host,
-      .cpu = host,
-      .loading = offload::StageWeights::staging_bytes(stage::kReaderThreads)};
-  return scratch;
+  return {.device = profile.gpu ? device::cuda::scratch_bytes(sizes) : host,
+          .device_in_dram = profile.gpu ? device::cuda::host_scratch_bytes(sizes) : 0,
+          .cpu = host,
+          .loading = offload::StageWeights::staging_bytes(stage::kReaderThreads)};
 }
 
 stage::Budgets budgets_for(const NodeProfile& profile, const stage::Policy& policy) {

@@ -1,7 +1,6 @@
 #include "plan/stage_replay.hpp"
 
 #include <algorithm>
-#include <span>
 #include <utility>
 
 #include "base/error.hpp"
@@ -25,18 +24,31 @@ bool run_as_one(const stage::StagePlan& plan, const stage::Step& step, const sta
           step.gpu_batch == next.gpu_batch);
 }
 
-void group_steps(CostedVisit& visit, const stage::StagePlan& plan) {
-  const auto count = visit.steps.size();
-  visit.group_ends.assign(count, 0);
-  visit.group_costs.assign(count, {});
-  for (std::size_t first = 0; first < count;) {
-    auto cost = visit.costs[first];
-    auto end = first + 1;
-    for (; end < count && run_as_one(plan, visit.steps[end - 1], visit.steps[end]); ++end) {
-      cost = cost + visit.costs[end];
+StepGroup make_group(const CostedVisit& visit, std::size_t first, std::size_t end) {
+  StepGroup group{.resource = visit.steps[first].resource,
+                  .first = static_cast<std::int32_t>(first),
+                  .end = static_cast<std::int32_t>(end),
+                  .waits = {},
+                  .cost = visit.costs[first]};
+  for (auto i = first; i < end; ++i) {
+    for (const auto& id : visit.steps[i].waits) {
+      const bool inside = id.visit == visit.number && id.index >= group.first;
+      if (!inside && std::find(group.waits.begin(), group.waits.end(), id) == group.waits.end()) {
+        group.waits.push_back(id);
+      }
     }
-    visit.group_ends[first] = static_cast<std::int32_t>(end);
-    visit.group_costs[first] = cost;
+    group.cost = i == first ? group.cost : group.cost + visit.costs[i];
+  }
+  return group;
+}
+
+void group_steps(CostedVisit& visit, const stage::StagePlan& plan) {
+  for (std::size_t first = 0; first < visit.steps.size();) {
+    auto end = first + 1;
+    while (end < visit.steps.size() && run_as_one(plan, visit.steps[end - 1], visit.steps[end])) {
+      ++end;
+    }
+    visit.groups.push_back(make_group(visit, first, end));
     first = end;
   }
 }
@@ -83,11 +95,11 @@ void StageReplay::issue(const stage::Visit& visit) {
   flight.visit = source_->take(visit);
   flight.left = flight.visit->steps.size();
   flight.done.assign(flight.left, 0);
-  for (std::int32_t first = 0; first < static_cast<std::int32_t>(flight.left);
-       first = flight.visit->group_end(first)) {
-    const auto& step = flight.visit->steps[static_cast<std::size_t>(first)];
-    queues_[static_cast<std::size_t>(step.resource)].push_back({step.id.visit, first});
-    use_.bytes[static_cast<std::size_t>(step.resource)] += static_cast<double>(step.bytes);
+  for (const auto& group : flight.visit->groups) {
+    const auto r = static_cast<std::size_t>(group.resource);
+    queues_[r].push_back({visit.number, &group});
+    use_.bytes[r] +=
+        static_cast<double>(flight.visit->steps[static_cast<std::size_t>(group.first)].bytes);
   }
   ++use_.visits;
 }
@@ -106,36 +118,22 @@ bool StageReplay::has_ended(const stage::StepId& id) {
   return flight == nullptr || flight->done[static_cast<std::size_t>(id.index)] != 0;
 }
 
-bool StageReplay::may_begin(const CostedVisit& visit, std::int32_t first) {
-  const auto group = std::span(visit.steps)
-                         .subspan(static_cast<std::size_t>(first),
-                                  static_cast<std::size_t>(visit.group_end(first) - first));
-  const auto ended = [&](const stage::StepId& id) {
-    // Of the group itself, or before it.
-    return (id.visit == visit.number && id.index >= first) || has_ended(id);
-  };
-  return std::all_of(group.begin(), group.end(), [&](const stage::Step& step) {
-    return std::all_of(step.waits.begin(), step.waits.end(), ended);
-  });
-}
-
-std::optional<StageReplay::Ready> StageReplay::begin_next(double now) {
+std::optional<Resource> StageReplay::begin_next(double now) {
   for (std::size_t r = 0; r < queues_.size(); ++r) {
-    if (running_[r].visit || queues_[r].empty()) {
+    if (running_[r].group != nullptr || queues_[r].empty()) {
+      continue;
+    }
+    const auto& waits = queues_[r].front().group->waits;
+    if (!std::all_of(waits.begin(), waits.end(), [&](const auto& id) { return has_ended(id); })) {
       continue;
     }
     const auto queued = queues_[r].front();
-    const auto& visit = find(queued.visit)->visit;
-    if (!may_begin(*visit, queued.first)) {
-      continue;
-    }
     queues_[r].pop_front();
-    running_[r] = {visit, queued.first, visit->group_end(queued.first), now};
-    const auto index = static_cast<std::size_t>(queued.first);
-    if (visit->steps[index].resource == Resource::compute && use_.busy_seconds[r] == 0) {
+    running_[r] = {find(queued.visit)->visit, queued.group, now};
+    if (queued.group->resource == Resource::compute && use_.busy_seconds[r] == 0) {
       use_.first_compute_seconds = now;
     }
-    return Ready{&visit->steps[index], &visit->group_costs[index]};
+    return queued.group->resource;
   }
   return std::nullopt;
 }
@@ -147,10 +145,10 @@ void StageReplay::begin_again(Resource resource, double now) {
 void StageReplay::end(Resource resource, double now) {
   const auto r = static_cast<std::size_t>(resource);
   const auto ended = std::exchange(running_[r], {});
-  STAGECOACH_CHECK(ended.visit != nullptr);
+  STAGECOACH_CHECK(ended.group != nullptr);
   auto* const flight = find(ended.visit->number);
-  std::fill(flight->done.begin() + ended.first, flight->done.begin() + ended.end, 1);
-  flight->left -= static_cast<std::size_t>(ended.end - ended.first);
+  std::fill(flight->done.begin() + ended.group->first, flight->done.begin() + ended.group->end, 1);
+  flight->left -= static_cast<std::size_t>(ended.group->end - ended.group->first);
   use_.busy_seconds[r] += now - ended.began;
   if (resource == Resource::compute) {
     use_.last_compute_seconds = now;
@@ -162,7 +160,7 @@ void StageReplay::end(Resource resource, double now) {
 
 const StageReplay::Running& StageReplay::running(Resource resource) const {
   const auto& running = running_[static_cast<std::size_t>(resource)];
-  STAGECOACH_CHECK(running.visit != nullptr);
+  STAGECOACH_CHECK(running.group != nullptr);
   return running;
 }
 

@@ -14,18 +14,22 @@
 
 namespace stagecoach::plan {
 
-/// The steps of one visit and what each costs: the same for all stages that are alike. Neighbouring
-/// steps of one resource that nothing else can come between run as one group.
+/// Neighbouring steps [first, end) of one resource that nothing else can come between: they run as
+/// one.
+struct StepGroup {
+  stage::Resource resource{};
+  std::int32_t first = 0;
+  std::int32_t end = 0;
+  std::vector<stage::StepId> waits;  ///< outside the group
+  StepCost cost;
+};
+
+/// The steps of one visit and what each costs: the same for all stages that are alike.
 struct CostedVisit {
   std::int64_t number = 0;
   std::vector<stage::Step> steps;
   std::vector<StepCost> costs;
-  std::vector<std::int32_t> group_ends;  ///< [i]: where the group that begins with step i ends
-  std::vector<StepCost> group_costs;
-
-  [[nodiscard]] std::int32_t group_end(std::int32_t first) const {
-    return group_ends[static_cast<std::size_t>(first)];
-  }
+  std::vector<StepGroup> groups;
 };
 
 /// Schedules the visits of stages that are alike: each visit once, kept until all of them have it.
@@ -57,17 +61,15 @@ class VisitSource {
 /// as stage::Engine has them.
 class StageReplay {
  public:
-  /// A group of steps whose turn has come: its first one, and the cost of all.
-  struct Ready {
-    const stage::Step* step = nullptr;
-    const StepCost* cost = nullptr;
-  };
-  /// What a resource is at: steps [first, end) of a visit.
+  /// What a resource is at.
   struct Running {
     std::shared_ptr<const CostedVisit> visit;
-    std::int32_t first = 0;
-    std::int32_t end = 0;
+    const StepGroup* group = nullptr;
     double began = 0;
+
+    [[nodiscard]] const stage::Step& first_step() const {
+      return visit->steps[static_cast<std::size_t>(group->first)];
+    }
   };
 
   explicit StageReplay(VisitSource& source) : source_(&source) { source.add_taker(); }
@@ -76,8 +78,9 @@ class StageReplay {
   [[nodiscard]] bool can_issue() const;
   void issue(const stage::Visit& visit);
 
-  /// The next group of steps, of any resource, that can begin now; it is begun.
-  [[nodiscard]] std::optional<Ready> begin_next(double now);
+  /// Begins the next group of steps, of any resource, that can begin now, and says of which; none:
+  /// all wait.
+  [[nodiscard]] std::optional<stage::Resource> begin_next(double now);
   /// What `resource` runs has waited until now, and does its work from here on.
   void begin_again(stage::Resource resource, double now);
   /// What `resource` runs has ended.
@@ -97,12 +100,11 @@ class StageReplay {
   };
   struct Queued {
     std::int64_t visit = 0;
-    std::int32_t first = 0;
+    const StepGroup* group = nullptr;
   };
 
   [[nodiscard]] InFlight* find(std::int64_t visit);
   [[nodiscard]] bool has_ended(const stage::StepId& id);
-  [[nodiscard]] bool may_begin(const CostedVisit& visit, std::int32_t first);
 
   VisitSource* source_;
   std::deque<InFlight> in_flight_;  ///< oldest first

@@ -159,6 +159,12 @@ void Engine::finish() {
 
 EngineTotals Engine::totals() const {
   auto totals = totals_;
+  for (const auto resource : kAllResources) {
+    if (streams_.has(resource)) {
+      totals.busy_seconds[static_cast<std::size_t>(resource)] =
+          streams_.of(resource).busy_seconds();
+    }
+  }
   if (streams_.has(Resource::disk_read)) {
     totals.disk_read = streams_.disk(Resource::disk_read).counters();
     totals.disk_write = streams_.disk(Resource::disk_write).counters();

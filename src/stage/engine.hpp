@@ -32,9 +32,12 @@ struct EngineParts {
   offload::DiskOptions disk;
 };
 
-/// What a stage has moved so far.
+/// What a stage has moved so far, and how long that took.
 struct EngineTotals {
   std::int64_t rows = 0;  ///< tokens, each a pass through the stage
+  /// In which steps of the resource ran; 0: not known (of a GPU's streams). A receive's and a
+  /// send's wait for the other rank is part of it.
+  std::array<double, kResources> busy_seconds{};
   std::array<std::int64_t, kResources> bytes{};
   std::int64_t weight_bytes_read = 0;  ///< from disk, of bytes[disk_read]
   std::int64_t weight_bytes_wanted =

@@ -78,6 +78,40 @@ TEST_F(CommandLine, BadOptionsAreOneLineAndExitCodeTwo) {
   expect_refused({"--dummy", "1"}, "--dummy");
 }
 
+// The same tokens as without a plan, whether 'plan' made it or 'run' itself.
+TEST_F(CommandLine, APlannedJobGivesThePlainOnesTokens) {
+  ASSERT_EQ(run({}).exit_code, 0);
+  const auto plain = testing::read_results(output());
+  const std::string profile = STAGECOACH_SOURCE_DIR "/tests/data/small-node.ini";
+  const auto job = tiny_.fresh_file("job");
+  const auto planned =
+      stagecoach({"plan", "--model", tiny_.store(), "--prompts", prompts_, "--profile", profile,
+                  "--stages", "2", "--stages-per-node", "2", "--out", job});
+  ASSERT_EQ(planned.exit_code, 0) << planned.err;
+  EXPECT_THAT(planned.out, HasSubstr("2 stages"));
+
+  auto end = run({"--config", job, "--overwrite", "--profile", profile});
+  ASSERT_EQ(end.exit_code, 0) << end.err;
+  EXPECT_THAT(end.err, HasSubstr("predicted and measured"));
+  EXPECT_THAT(end.err, HasSubstr("stage 1 compute"));
+  testing::expect_same_results(testing::read_results(output()), plain);
+
+  end = run(
+      {"--plan", "auto", "--profile", profile, "--stages", "2", "--overwrite", "--device", "host"});
+  ASSERT_EQ(end.exit_code, 0) << end.err;
+  EXPECT_THAT(end.err, HasSubstr("info: planned"));
+  testing::expect_same_results(testing::read_results(output()), plain);
+}
+
+TEST_F(CommandLine, APlanThatCannotBeIsOneLineAndExitCodeTwo) {
+  const std::string profile = STAGECOACH_SOURCE_DIR "/tests/data/small-node.ini";
+  expect_refused({"--plan", "auto", "--profile", tiny_.folder().file("none.ini")}, "none.ini");
+  expect_refused({"--plan", "auto"}, "--profile");
+  expect_refused({"--plan", "auto", "--profile", profile, "--gpu-batch-size", "4"},
+                 "--gpu-batch-size");
+  expect_refused({"--plan", "auto", "--profile", profile, "--device-mem", "1MiB"}, "does not fit");
+}
+
 TEST_F(CommandLine, NeverOverwritesItsInputs) {
   for (const auto& input : {prompts_, tiny_.store()}) {
     const auto size = std::filesystem::file_size(input);

@@ -108,6 +108,32 @@ TEST_F(MpiRun, OnlyRankZeroNeedsTheIniFileAndThePrompts) {
   EXPECT_EQ(testing::read_results(tiny_.folder().file("out.jsonl")).size(), 4u);
 }
 
+// Rank 0 plans for all, and hears from all what they did.
+TEST_F(MpiRun, APlannedJobGivesTheSameTokens) {
+  const auto prompts = tiny_.folder().write("mixed.jsonl", testing::mixed_requests(12));
+  const auto output = tiny_.fresh_file("mpi");
+  const std::vector<std::string> planned = {
+      STAGECOACH_PROGRAM, "run",   "--model",     tiny_.store(),
+      "--prompts",        prompts, "--output",    output,
+      "--threads",        "1",     "--timeout",   "60",
+      "--plan",           "auto",  "--device",    "host",
+      "--logprobs",       "3",     "--overwrite", "--prompt-logprobs"};
+  const auto profile = [](const std::string& path) {
+    return std::vector<std::string>{"--profile", path};
+  };
+  const auto end = testing::run_program(
+      testing::mpiexec(2) + planned + profile(STAGECOACH_SOURCE_DIR "/tests/data/small-node.ini"));
+  ASSERT_EQ(end.exit_code, 0) << end.err;
+  EXPECT_NE(end.err.find("info: planned\n2 stages"), std::string::npos) << end.err;
+  EXPECT_NE(end.err.find("stage 1 compute"), std::string::npos) << end.err;
+  testing::expect_same_results(testing::read_results(output), loopback(prompts));
+
+  const auto bad = tiny_.folder().write("bad.ini", "[node]\ngpu = perhaps\n");
+  const auto refused = testing::run_program(testing::mpiexec(2) + planned + profile(bad));
+  EXPECT_EQ(refused.exit_code, 2) << refused.err;
+  EXPECT_NE(refused.err.find("bad.ini"), std::string::npos) << refused.err;
+}
+
 TEST_F(MpiRun, EvalGivesTheSameTableOnEveryNumberOfRanks) {
   const auto words = read_text_file(testing::tiny_opt_folder() + "/lastword.jsonl");
   const auto some =

@@ -1,3 +1,5 @@
+#include <atomic>
+#include <chrono>
 #include <string>
 #include <utility>
 
@@ -23,7 +25,7 @@ class HostStream final : public Stream {
 
   void wait(const Event& event) override {
     if (!event.passed()) {
-      enqueue([event] { event.wait(); });
+      queue_.push({[event] { event.wait(); }, nullptr, true});
     }
   }
 
@@ -33,7 +35,14 @@ class HostStream final : public Stream {
     return Event(std::move(event));
   }
 
+  [[nodiscard]] double busy_seconds() const override {
+    const std::chrono::nanoseconds busy(busy_nanoseconds_.load(std::memory_order_relaxed));
+    return std::chrono::duration<double>(busy).count();
+  }
+
  private:
+  using Clock = std::chrono::steady_clock;
+
   void execute(StreamQueue::Item& item) noexcept {
     failed_ = failed_ || abort_.raised();
     if (item.event != nullptr) {
@@ -43,16 +52,22 @@ class HostStream final : public Stream {
     if (failed_) {
       return;
     }
+    const auto start = Clock::now();
     try {
       item.work();
     } catch (...) {
       failed_ = true;
       abort_.raise(std::current_exception());
     }
+    if (!item.waits) {
+      const auto busy = std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - start);
+      busy_nanoseconds_.fetch_add(busy.count(), std::memory_order_relaxed);
+    }
   }
 
   const std::string name_;
   AbortSignal& abort_;
+  std::atomic<std::int64_t> busy_nanoseconds_{0};
   bool failed_ = false;  // of the stream's own thread
   StreamQueue queue_;    // last: it uses all of the above
 };

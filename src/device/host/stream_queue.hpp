@@ -27,6 +27,7 @@ class StreamQueue {
   struct Item {
     std::function<void()> work;
     std::shared_ptr<HostEvent> event;
+    bool waits = false;  ///< the work is but a wait for other streams
   };
 
   /// `execute` gets every item, on the queue's thread, and must not throw; `at_end`, if any, is

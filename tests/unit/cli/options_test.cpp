@@ -90,6 +90,13 @@ TEST(Options, MistakesInTheFileNameIt) {
   EXPECT_THAT(error_of({"--config", "/nowhere.ini"}), HasSubstr("/nowhere.ini"));
 }
 
+// Only policies have settings a stage.
+TEST(Options, SectionsAreForThoseWhoHavePolicies) {
+  const TempFolder folder;
+  const auto ini = folder.write("d.ini", "batch = 7\n[stage 0]\nbatch = 8\n");
+  EXPECT_THAT(error_of({"--config", ini}), HasSubstr("d.ini line 2: must be 'key = value'"));
+}
+
 TEST(Options, HelpPrintsAndReturnsNothing) {
   ::testing::internal::CaptureStdout();
   EXPECT_FALSE(parse({"--help", "--config", "/nowhere.ini"}));

@@ -213,6 +213,49 @@ TEST(StagePolicy, MistakesNameFileAndSection) {
   EXPECT_THAT(refusal({"--stage-policy", "/nowhere.ini"}), HasSubstr("no file /nowhere.ini"));
 }
 
+TEST(JobFile, HasASectionAStage) {
+  const TempFolder folder;
+  const auto ini = folder.write("job.ini",
+                                "cpu-mem = 2GiB\npin-weights = off\n"
+                                "[stage 0: the large disk]\npercent = 10 90 0 100 100 0\n"
+                                "[stage 1]\ncpu-mem = 1GiB\nweight-buffers = 1\n");
+  const auto found = policies({"--config", ini}, 2);
+  ASSERT_EQ(found.size(), 2u);
+  EXPECT_EQ(found[0].percent, (Percent{10, 90, 0, 100, 100, 0}));
+  EXPECT_EQ(found[0].cpu_mem_bytes, std::size_t{2} << 30);
+  EXPECT_EQ(found[1].cpu_mem_bytes, std::size_t{1} << 30);
+  EXPECT_EQ(found[1].weight_buffers, 1);
+  EXPECT_EQ(found[1].percent, Percent{});
+  EXPECT_EQ(found[1].pin_weights, Switch::off);
+}
+
+TEST(JobFile, TheCommandLineWinsOverItsSections) {
+  const TempFolder folder;
+  const auto ini =
+      folder.write("job.ini", "[stage 0]\nweight-buffers = 1\n[stage 1]\nweight-buffers = 2\n");
+  const auto found = policies({"--config", ini, "--weight-buffers", "3"}, 2);
+  EXPECT_EQ(found[0].weight_buffers, 3);
+  EXPECT_EQ(found[1].weight_buffers, 3);
+}
+
+TEST(JobFile, MistakesInItsSections) {
+  const TempFolder folder;
+  const auto two = folder.write("two.ini", "[stage 0]\n[stage 1]\n");
+  EXPECT_THAT(refusal({"--config", two}, 3), HasSubstr("two.ini: 2 policies for 3 stages"));
+  EXPECT_THAT(refusal({"--config", two, "--stage-policy", two}, 2),
+              AllOf(HasSubstr("--stage-policy"), HasSubstr("exclude each other")));
+  const auto one = folder.write("one.ini", "[stage 0]\n");
+  EXPECT_THAT(refusal({"--config", one}, 3), HasSubstr("1 policies for 3 stages"));
+  const auto order = folder.write("order.ini", "[stage 1]\n[stage 0]\n");
+  EXPECT_THAT(refusal({"--config", order}, 2),
+              AllOf(HasSubstr("order.ini line 1: [stage 1]"), HasSubstr("must be [stage 0]")));
+  const auto ten = folder.write("ten.ini", "[stage 0]\n[stage 10]\n");
+  EXPECT_THAT(refusal({"--config", ten}, 2), HasSubstr("must be [stage 1]"));
+  const auto key = folder.write("key.ini", "[stage 0]\nschedule = row\n");
+  EXPECT_THAT(refusal({"--config", key}),
+              AllOf(HasSubstr("key.ini [stage 0]"), HasSubstr("schedule is no part")));
+}
+
 TEST(RunOptions, TakeScheduleOverlapAndAPolicyAStage) {
   const TempFolder folder;
   const auto file = folder.write("all.ini", "[a]\nweight-buffers = 1\n[b]\nweight-buffers = 2\n");

@@ -47,6 +47,28 @@ TEST(HostStream, RunsInOrder) {
   }
 }
 
+// A wait for another stream is no work of this one.
+TEST(HostStream, IsBusyWhileItsWorkRuns) {
+  AbortSignal abort;
+  const auto stream = make_host_stream("busy", abort);
+  EXPECT_EQ(stream->busy_seconds(), 0);
+  stream->enqueue([] { std::this_thread::sleep_for(milliseconds(20)); });
+  stream->record().wait();
+  const auto busy = stream->busy_seconds();
+  EXPECT_GE(busy, 0.02);
+
+  const auto other = make_host_stream("other", abort);
+  Gate gate;
+  other->enqueue(gate.work());
+  stream->wait(other->record());
+  const auto after = stream->record();
+  std::this_thread::sleep_for(milliseconds(20));
+  EXPECT_FALSE(after.passed());
+  gate.open();
+  after.wait();
+  EXPECT_EQ(stream->busy_seconds(), busy);
+}
+
 // Of 4000 items about 500 sleep for about 100 us each: 50 ms, and never less than asked.
 TEST(HostStream, SleepsBeforeSomeItemsWithASeed) {
   AbortSignal abort;

@@ -94,7 +94,7 @@ TEST(SpillFile, AFullDiskIsTooLittleMemory) {
   EXPECT_THAT(refusal<OutOfMemory>(mount.path(), 8 * kMiB),
               AllOf(HasSubstr("--offload-dir " + mount.path()), HasSubstr("8.00 MiB"),
                     HasSubstr("4.00 MiB are free"), HasSubstr("No space left on device"),
-                    HasSubstr("lower --disk-mem or choose another --offload-dir")));
+                    HasSubstr("lower --disk-mem or choose another folder")));
   EXPECT_TRUE(std::filesystem::is_empty(mount.path()));
 }
 
