@@ -42,14 +42,15 @@ words='
     "--cpu-attention", (if .cpu_attention then "on" else "off" end) ] | .[]'
 
 # papers_row SCHEDULE ROW: the paper's policy. Its block is cut into more, smaller GPU batches: of at
-# most 8 whole prompts (zigzag) or 16 sequences (rolling), and further where it does not fit.
+# most 8 whole prompts (zigzag) or 32 sequences (rolling), and further where it does not fit.
 papers_row() {
-  local schedule=$1 word batch batches least most=16
+  local schedule=$1 word batch batches least most=32
   local -a w
   mapfile -t w < <(jq -r "$words" <<<"$2")
   batch=${w[3]} batches=${w[4]}
   least=$((batch * batches * w[6] / 32))
   [[ $schedule == rolling ]] || most=8
+  [[ ${w[14]} != 100 ]] || most=$batch # nothing is staged on the GPU
   while ((batch > most && batch % 2 == 0)); do
     batch=$((batch / 2)) batches=$((batches * 2))
   done
