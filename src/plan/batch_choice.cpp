@@ -206,7 +206,7 @@ std::vector<BatchChoice> neighbours(const PlanRequest& request, const BatchChoic
     add_if_new(choices, request, other);
   };
   const auto& batch = choice.batch;
-  for (const auto factor : {2.0, 1.5, 1.25, 0.8, 0.67, 0.5}) {
+  for (const auto factor : {2.0, 1.3, 0.77, 0.5}) {
     const auto scaled = [&](std::int64_t value) {
       return std::max<std::int64_t>(1, rounded(factor * static_cast<double>(value)));
     };

@@ -44,25 +44,15 @@ class Candidates {
     return tried.candidate;
   }
 
-  /// The candidate as a plan that fits: rounding may ask for a little more than there is.
-  std::optional<JobPlan> plan(const Candidate& candidate) {
+  /// The candidate as a plan that fits.
+  const std::optional<JobPlan>& plan(const Candidate& candidate) {
     auto& tried = **std::find_if(tried_.begin(), tried_.end(),
                                  [&](const auto& one) { return one->choice == candidate.choice; });
-    std::optional<JobPlan> most;
-    for (const double spare : {0.0, 0.002, 0.005, 0.01, 0.03}) {
-      auto plan = plan_in(tried, candidate.partition, spare);
-      if (!plan) {
-        continue;
-      }
-      const auto pages = plan->stages.front().memory.kv_pages_per_layer;
-      if (!most || pages > most->stages.front().memory.kv_pages_per_layer) {
-        most = std::move(plan);
-      }
-      if (pages == demand_for(request_.requests, candidate.choice.batch).wanted_pages) {
-        break;
-      }
+    if (!tried.planned) {
+      tried.planned = true;
+      tried.plan = make_plan(tried);
     }
-    return most;
+    return tried.plan;
   }
 
   [[nodiscard]] std::int64_t tried() const { return static_cast<std::int64_t>(tried_.size()); }
@@ -93,7 +83,28 @@ class Candidates {
     BatchChoice choice;
     StageChoices stages;
     std::optional<Candidate> candidate;
+    bool planned = false;
+    std::optional<JobPlan> plan;
   };
+
+  /// Rounding may ask for a little more than there is.
+  std::optional<JobPlan> make_plan(Tried& tried) {
+    std::optional<JobPlan> most;
+    for (const double spare : {0.0, 0.005, 0.02}) {
+      auto plan = plan_in(tried, tried.candidate->partition, spare);
+      if (!plan) {
+        continue;
+      }
+      const auto pages = plan->stages.front().memory.kv_pages_per_layer;
+      if (!most || pages > most->stages.front().memory.kv_pages_per_layer) {
+        most = std::move(plan);
+      }
+      if (pages == demand_for(request_.requests, tried.choice.batch).wanted_pages) {
+        break;
+      }
+    }
+    return most;
+  }
 
   std::optional<Candidate> solve(Tried& tried) {
     auto partition = best_partition(request_, tried.stages);
@@ -119,7 +130,7 @@ class Candidates {
     const auto parts = stage::partition_layers(
         request_.spec.layers, static_cast<int>(request_.cluster.stages()), partition.layers);
     for (std::size_t k = 0; k < parts.size(); ++k) {
-      const auto& best = tried.stages.best(k, partition.layers[k], spare);
+      const auto best = tried.stages.exact(k, partition.layers[k], spare);
       if (!best) {
         return std::nullopt;
       }
@@ -208,8 +219,8 @@ std::vector<JobPlan> plans_beside(const PlanRequest& request, Candidates& candid
   std::vector<JobPlan> plans;
   for (const auto& next : neighbours(request, choice_of(plan))) {
     if (const auto& candidate = candidates.of(next)) {
-      if (auto other = candidates.plan(*candidate)) {
-        plans.push_back(*std::move(other));
+      if (const auto& other = candidates.plan(*candidate)) {
+        plans.push_back(*other);
       }
     }
   }
@@ -318,7 +329,7 @@ PlanResult plan_job(const PlanRequest& request) {
   }
   PlanScores scores(request, kSearchSteps);
   for (const auto* candidate : to_be_scored(request, candidates.by_seconds())) {
-    if (const auto plan = candidates.plan(*candidate)) {
+    if (const auto& plan = candidates.plan(*candidate)) {
       scores.score(*plan);
     }
   }

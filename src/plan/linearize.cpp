@@ -225,7 +225,9 @@ bool moves_weights(stage::StepKind kind) {
 
 }  // namespace
 
-std::vector<Regime> regimes_of(const StageCase& stage, const TiersInUse& tiers) {
+namespace {
+
+std::vector<Regime> combine(const TiersInUse& tiers, const std::vector<CacheRegime>& caches) {
   std::vector<std::pair<bool, bool>> weights{{false, false}};
   if (tiers.weights_cpu) {
     weights.emplace_back(true, false);
@@ -234,7 +236,7 @@ std::vector<Regime> regimes_of(const StageCase& stage, const TiersInUse& tiers) 
     weights.emplace_back(tiers.weights_cpu, true);
   }
   std::vector<Regime> regimes;
-  for (const auto& cache : cache_regimes(stage, tiers)) {
+  for (const auto& cache : caches) {
     for (const auto& [cpu, disk] : weights) {
       Regime regime{.tiers = tiers, .cache_outside = cache.outside, .cache_disk = cache.on_disk};
       regime.tiers.weights_cpu = cpu;
@@ -245,6 +247,25 @@ std::vector<Regime> regimes_of(const StageCase& stage, const TiersInUse& tiers) 
     }
   }
   return regimes;
+}
+
+}  // namespace
+
+std::vector<Regime> regimes_of(const StageCase& stage, const TiersInUse& tiers) {
+  return combine(tiers, cache_regimes(stage, tiers));
+}
+
+std::vector<Regime> rough_regimes_of(const StageCase& stage, const TiersInUse& tiers) {
+  const auto caches = cache_regimes(stage, tiers);
+  std::vector<CacheRegime> rough;
+  for (std::size_t i = 0; i < caches.size(); ++i) {
+    const bool last = i + 1 == caches.size() || caches[i + 1].cpu != caches[i].cpu ||
+                      caches[i + 1].disk != caches[i].disk;
+    if (last) {
+      rough.push_back(caches[i]);
+    }
+  }
+  return combine(tiers, rough);
 }
 
 namespace {
@@ -279,7 +300,10 @@ void for_times(const stage::Step& step, const std::vector<BatchLoad>& loads, con
   const auto capacity = model.capacity();
   const auto cost = model.of(step, loads);
   add(resource, cost.seconds);
-  if (in_chain(step)) {
+  const bool waited_for = stage.policy.weight_buffers == 1 && moves_weights(step.kind);
+  if (waited_for) {  // with one buffer nothing is loaded ahead
+    add(stage::kResources + kPools, cost.seconds);
+  } else if (in_chain(step)) {
     add(stage::kResources + kPools,
         cost.seconds / static_cast<double>(std::min<std::size_t>(loads.size(), stage::kTurns)));
   }

@@ -31,6 +31,9 @@ struct StageCase {
 
 /// The regimes of placements that use no more than `tiers`.
 std::vector<Regime> regimes_of(const StageCase& stage, const TiersInUse& tiers);
+/// A few in their place, for a first look: where buffers for pages are full, and taken to be so
+/// everywhere, so that what fits does fit.
+std::vector<Regime> rough_regimes_of(const StageCase& stage, const TiersInUse& tiers);
 
 /// Seconds of a visit of a stage with any number of layers, found by scheduling the visits at a few
 /// placements with the engine's own functions: all weights, or all of the cache, on one tier each.

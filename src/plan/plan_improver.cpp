@@ -60,33 +60,52 @@ bool shift(stage::Policy& policy, const TiersInUse& tiers, const Shift& by) {
   return true;
 }
 
-/// The plan with the shift on one stage, or on all of them that allow it.
-std::optional<JobPlan> shifted(const PlanRequest& request, const JobPlan& plan, const Shift& by,
+/// Shifts that are made together: what one takes of a tier, the other gives back.
+using Move = std::vector<Shift>;
+
+/// The plan with the move on one stage, or on all of them that allow it.
+std::optional<JobPlan> shifted(const PlanRequest& request, const JobPlan& plan, const Move& by,
                                std::optional<std::size_t> stage) {
   auto other = plan;
   bool any = false;
   for (std::size_t k = 0; k < other.policies.size(); ++k) {
     if (!stage || *stage == k) {
-      any = shift(other.policies[k], tiers_for(request, k), by) || any;
+      auto policy = other.policies[k];
+      const auto tiers = tiers_for(request, k);
+      const bool moved = std::all_of(by.begin(), by.end(),
+                                     [&](const Shift& one) { return shift(policy, tiers, one); });
+      if (moved) {
+        other.policies[k] = policy;
+        any = true;
+      }
     }
   }
   return any ? std::optional(std::move(other)) : std::nullopt;
 }
 
-std::vector<Shift> shifts() {
-  std::vector<Shift> shifts;
+std::vector<Move> moves() {
+  std::vector<Move> moves;
   for (const double percent : {100.0, 25.0, 5.0, 1.0}) {
     for (std::size_t kind = 0; kind < 3; ++kind) {
       for (std::size_t from = 0; from < 3; ++from) {
         for (std::size_t to = 0; to < 3; ++to) {
           if (from != to) {
-            shifts.push_back({kind, from, to, percent});
+            moves.push_back({{kind, from, to, percent}});
           }
         }
       }
     }
   }
-  return shifts;
+  // The device's memory goes from the cache to weights, or the other way.
+  for (const double percent : {25.0, 5.0}) {
+    for (const std::size_t other : {1, 2}) {
+      moves.push_back({{0, other, 0, percent}, {1, 0, 1, percent}});
+      moves.push_back({{0, other, 0, percent}, {1, 0, 1, 100}});
+      moves.push_back({{0, 0, other, percent}, {1, 1, 0, percent}});
+      moves.push_back({{0, 0, other, percent}, {1, 1, 0, 100}});
+    }
+  }
+  return moves;
 }
 
 /// Tries a change as often as it helps.
@@ -104,7 +123,7 @@ class Search {
     return true;
   }
 
-  bool shift_while_it_helps(const Shift& by, std::optional<std::size_t> stage) {
+  bool shift_while_it_helps(const Move& by, std::optional<std::size_t> stage) {
     bool helped = false;
     while (!scores_.exhausted()) {
       const auto other = shifted(request_, best_, by, stage);
@@ -181,7 +200,7 @@ JobPlan improve(const PlanRequest& request, JobPlan plan, PlanScores& scores,
     for (const auto& other : others(search.best())) {
       helped = search.take_if_better(other) || helped;
     }
-    for (const auto& by : shifts()) {
+    for (const auto& by : moves()) {
       helped = search.shift_while_it_helps(by, std::nullopt) || helped;
       for (std::size_t k = 0; stages > 1 && stages <= kFewStages && k < stages; ++k) {
         helped = search.shift_while_it_helps(by, k) || helped;

@@ -139,12 +139,19 @@ const VisitSeconds& StageChoices::seconds_of(std::size_t stage, const TiersInUse
 }
 
 std::optional<StageChoice> StageChoices::solve_for(const StageCase& stage, std::size_t number,
-                                                   const TiersInUse& tiers, double spare) {
+                                                   const TiersInUse& tiers, const Look& look) {
   std::optional<StageChoice> best;
-  for (const auto& regime : regimes_of(stage, tiers)) {
+  const auto regimes = look.rough ? rough_regimes_of(stage, tiers) : regimes_of(stage, tiers);
+  for (const auto& regime : regimes) {
     LinearStage linear;
     fill_memory(linear, stage, regime);
-    linear.budgets = without(linear.budgets, spare);
+    linear.budgets = without(linear.budgets, look.spare);
+    if (look.rough) {
+      linear.regime.cache_outside = linear.regime.cache_disk = {};
+    }
+    if (!linear.may_fit()) {
+      continue;
+    }
     const auto buffers = stage.policy.weight_buffers;
     if (!knows_seconds(number, tiers, buffers) && !solver_.solve(linear)) {
       continue;
@@ -155,34 +162,63 @@ std::optional<StageChoice> StageChoices::solve_for(const StageCase& stage, std::
     if (result && (!best || result->visit_seconds < best->visit_seconds)) {
       best = {result->fractions, result->visit_seconds, stage.policy.weight_buffers};
     }
+    if (best && !regime.tiers.weights() && !regime.tiers.cache()) {
+      break;  // everything is where it is used: the first regime
+    }
   }
   return best;
 }
 
 /// Activations on the fastest tier with which anything fits; two buffers for weights, or one where
-/// only that fits.
+/// what that saves is worth more.
 std::optional<StageChoice> StageChoices::solve_all(std::size_t stage, std::int64_t layers,
-                                                   double spare) {
+                                                   const Look& look) {
+  auto allowed = tiers_for(request_, stage);
+  if (!look.rough) {  // of the tiers that the rough look has found to be worth it
+    const auto& rough = this->best(stage, layers);
+    if (!rough) {
+      return std::nullopt;
+    }
+    allowed.cache_cpu = allowed.cache_cpu && rough->fractions.cache[1] > 0;
+    allowed.cache_disk = allowed.cache_disk && rough->fractions.cache[2] > 0;
+  }
+  std::optional<StageChoice> best;
   for (const std::int64_t buffers : {0, 1}) {
     const auto one = case_of(stage, layers, buffers);
-    for (const auto& tiers : hidden_options(tiers_for(request_, stage))) {
-      if (auto best = solve_for(one, stage, tiers, spare)) {
-        return best;
+    for (const auto& tiers : hidden_options(allowed)) {
+      const auto found = solve_for(one, stage, tiers, look);
+      if (found && (!best || found->visit_seconds < best->visit_seconds)) {
+        best = found;
+      }
+      if (found) {
+        break;
       }
     }
+    if (best && best->fractions.weights[0] == 1) {
+      break;  // nothing is streamed
+    }
   }
-  return std::nullopt;
+  return best;
 }
 
-const std::optional<StageChoice>& StageChoices::best(std::size_t stage, std::int64_t layers,
-                                                     double spare) {
+const std::optional<StageChoice>& StageChoices::look_at(std::size_t stage, std::int64_t layers,
+                                                        const Look& look) {
   const auto number = like_.at(stage);
-  const auto key = std::tuple{number, layers, spare};
+  const auto key = std::tuple{number, layers, look};
   auto found = best_.find(key);
   if (found == best_.end()) {
-    found = best_.emplace(key, solve_all(number, layers, spare)).first;
+    found = best_.emplace(key, solve_all(number, layers, look)).first;
   }
   return found->second;
+}
+
+const std::optional<StageChoice>& StageChoices::best(std::size_t stage, std::int64_t layers) {
+  return look_at(stage, layers, {});
+}
+
+std::optional<StageChoice> StageChoices::exact(std::size_t stage, std::int64_t layers,
+                                               double spare) {
+  return look_at(stage, layers, {.rough = false, .spare = spare});
 }
 
 namespace {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <compare>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -25,8 +26,10 @@ class StageChoices {
   /// All must outlive this.
   StageChoices(const PlanRequest& request, const BatchChoice& choice, Solver& solver);
 
-  /// Of stage `stage` with so many layers, in all but `spare` of its budgets; none if none fits.
-  const std::optional<StageChoice>& best(std::size_t stage, std::int64_t layers, double spare = 0);
+  /// Of stage `stage` with so many layers; none if none fits. By rough regimes.
+  const std::optional<StageChoice>& best(std::size_t stage, std::int64_t layers);
+  /// Likewise, by all of them, in all but `spare` of its budgets.
+  std::optional<StageChoice> exact(std::size_t stage, std::int64_t layers, double spare);
   /// What the placement is put into for the stage.
   [[nodiscard]] stage::Policy policy(std::size_t stage, const StageChoice& chosen) const;
   [[nodiscard]] const SteadyJob& steady() const noexcept { return steady_; }
@@ -40,9 +43,17 @@ class StageChoices {
                                    std::int64_t weight_buffers) const;
   const VisitSeconds& seconds_of(std::size_t stage, const TiersInUse& tiers,
                                  std::int64_t weight_buffers);
-  std::optional<StageChoice> solve_all(std::size_t stage, std::int64_t layers, double spare);
+  /// How closely a stage is looked at.
+  struct Look {
+    bool rough = true;
+    double spare = 0;
+    auto operator<=>(const Look&) const = default;
+  };
+  std::optional<StageChoice> solve_all(std::size_t stage, std::int64_t layers, const Look& look);
   std::optional<StageChoice> solve_for(const StageCase& stage, std::size_t number,
-                                       const TiersInUse& tiers, double spare);
+                                       const TiersInUse& tiers, const Look& look);
+  const std::optional<StageChoice>& look_at(std::size_t stage, std::int64_t layers,
+                                            const Look& look);
 
   const PlanRequest& request_;
   const BatchChoice& choice_;
@@ -50,7 +61,7 @@ class StageChoices {
   SteadyJob steady_;
   stage::KvDemand demand_;
   std::vector<std::size_t> like_;
-  std::map<std::tuple<std::size_t, std::int64_t, double>, std::optional<StageChoice>> best_;
+  std::map<std::tuple<std::size_t, std::int64_t, Look>, std::optional<StageChoice>> best_;
   std::map<std::tuple<std::size_t, int, std::int64_t>, VisitSeconds> seconds_;
   std::int64_t programs_ = 0;
 };

@@ -261,6 +261,18 @@ struct Solver::Model {
 Solver::Solver() : model_(std::make_unique<Model>()) {}
 Solver::~Solver() = default;
 
+bool LinearStage::may_fit() const {
+  const auto limits = limits_of(*this);
+  return std::all_of(limits.begin(), limits.end(), [](const MemoryLimit& limit) {
+    auto least = limit.bytes.constant;
+    for (std::size_t kind = 0; kind < 3; ++kind) {
+      const auto* const first = limit.bytes.by_fraction.data() + 3 * kind;
+      least += *std::min_element(first, first + 3);
+    }
+    return least <= limit.budget;
+  });
+}
+
 std::optional<ProgramResult> solve(const LinearStage& stage) { return Solver().solve(stage); }
 
 std::optional<ProgramResult> Solver::solve(const LinearStage& stage) {

@@ -67,6 +67,8 @@ struct LinearStage {
   /// Of a visit: the largest resource's or pool's seconds, or without overlap the sum of them.
   [[nodiscard]] double visit_seconds(const Fractions& fractions) const;
   [[nodiscard]] bool fits(const Fractions& fractions) const;
+  /// False if, one tier at a time, there is a budget that no fractions keep.
+  [[nodiscard]] bool may_fit() const;
 };
 
 /// The answer of a linear program.
