@@ -40,7 +40,7 @@ SteadyJob whole_blocks(const BatchShape& batch, const MeanRequest& mean) {
 
 /// Prompts go through a block one after the other, a piece a visit; each sequence then decodes.
 /// What bounds the sequences that begin with each visit is the piece, or the places.
-SteadyJob rolling_blocks(const BatchShape& batch, const MeanRequest& mean) {
+SteadyJob rolling_blocks(const BatchShape& batch, const MeanRequest& mean, std::size_t stages) {
   const auto sequences = sequences_of(batch, mean);
   const auto piece = static_cast<double>(batch.prefill_piece);
   const auto prompt_visits = std::max(1.0, mean.prompt / piece);
@@ -53,17 +53,20 @@ SteadyJob rolling_blocks(const BatchShape& batch, const MeanRequest& mean) {
   const auto decoding = rounded(std::min(begun * (mean.generated - 1), sequences));
   const auto position = rounded(mean.prompt + mean.generated / 2);
   const auto with_prompt = std::min(1.0, begun / burst);
+  // A visit that takes long holds up those behind it on every stage: what counts is whether any of
+  // those in flight does.
+  const auto in_flight = static_cast<double>(stages > 1 ? batch.inner_iterations : 1);
+  const auto held_up = 1 - std::pow(1 - with_prompt, in_flight);
   SteadyVisit visit{
       .prompt_rows = std::max<std::int64_t>(1, rounded(begun * mean.prompt / with_prompt)),
       .prompts = prompts,
       .prompt_position = rounded(std::max(0.0, (mean.prompt - piece) / 2)),
       .decoding = std::clamp<std::int64_t>(decoding, 0, rounded(sequences) - prompts),
       .decode_position = position,
-      .share = with_prompt};
+      .share = held_up};
   SteadyJob job{.visits = {visit}, .visits_a_request = prompt_visits + mean.generated - 1};
   if (with_prompt < 1 && decoding > 0) {
-    job.visits.push_back(
-        {.decoding = decoding, .decode_position = position, .share = 1 - with_prompt});
+    job.visits.push_back({.decoding = decoding, .decode_position = position, .share = 1 - held_up});
   }
   // While a block fills, and while it empties, its visits carry less.
   constexpr double kCostOfAPartialVisit = 0.75;
@@ -157,9 +160,9 @@ MeanRequest mean_of(const Workload& requests) {
   return mean;
 }
 
-SteadyJob steady_job(const BatchShape& batch, const MeanRequest& mean) {
+SteadyJob steady_job(const BatchShape& batch, const MeanRequest& mean, std::size_t stages) {
   return batch.admission == Admission::whole ? whole_blocks(batch, mean)
-                                             : rolling_blocks(batch, mean);
+                                             : rolling_blocks(batch, mean, stages);
 }
 
 std::vector<BatchChoice> first_choices(const PlanRequest& request) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -30,7 +31,7 @@ struct SteadyJob {
   double visits_a_block = 1;  ///< of the whole job
   double visits_a_request = 1;
 };
-SteadyJob steady_job(const stage::BatchShape& batch, const MeanRequest& mean);
+SteadyJob steady_job(const stage::BatchShape& batch, const MeanRequest& mean, std::size_t stages);
 
 /// Choices from which the search begins: blocks from as many sequences as there are down to one.
 std::vector<BatchChoice> first_choices(const PlanRequest& request);

@@ -14,7 +14,7 @@ namespace stagecoach::plan {
 namespace {
 
 /// Steps that all simulations of one search may take.
-constexpr std::int64_t kSearchSteps = 100'000'000;
+constexpr std::int64_t kSearchSteps = 150'000'000;
 /// Choices that are scored before the best of them are improved.
 constexpr std::size_t kScored = 24;
 /// Choices from which the linear programs, and the simulator, climb.
@@ -185,9 +185,19 @@ std::vector<const Candidate*> to_be_scored(const PlanRequest& request,
     return request.max_latency_seconds <= 0 ||
            candidate.latency_seconds < kDoubt * request.max_latency_seconds;
   };
+  // Neighbours are much alike: of those that keep as much they will be tried later.
+  constexpr std::ptrdiff_t kMostAlike = 2;
+  const auto alike = [](const Candidate& a, const Candidate& b) {
+    return a.choice.weights == b.choice.weights &&
+           a.choice.cpu_attention == b.choice.cpu_attention &&
+           a.choice.batch.kv_format == b.choice.batch.kv_format &&
+           a.choice.batch.places() == b.choice.batch.places();
+  };
   std::vector<const Candidate*> chosen;
   for (const auto* candidate : by_seconds) {
-    if (chosen.size() < kScored && soon(*candidate)) {
+    const auto known = std::count_if(chosen.begin(), chosen.end(),
+                                     [&](const auto* other) { return alike(*other, *candidate); });
+    if (chosen.size() < kScored && known < kMostAlike && soon(*candidate)) {
       chosen.push_back(candidate);
     }
   }

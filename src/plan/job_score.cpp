@@ -10,8 +10,10 @@
 namespace stagecoach::plan {
 namespace {
 
-/// Rounds of requests through all places after which each takes as long as the one before.
+/// Rounds of requests through all places after which each takes as long as the one before; and for
+/// a rough look.
 constexpr std::int64_t kWarmRounds = 2;
+constexpr std::int64_t kRoughlyWarmRounds = 1;
 
 std::int64_t generated_tokens(const Workload& requests, std::size_t count) {
   std::int64_t tokens = 0;
@@ -59,7 +61,8 @@ std::size_t simulate_job(JobPlan& plan, const PlanRequest& request,
   };
   const auto all = request.requests.size();
   const auto round = static_cast<std::size_t>(alive_at_once(request, plan));
-  const auto warm = kWarmRounds * round;
+  const auto warm =
+      static_cast<std::size_t>(options.most_layers > 0 ? kRoughlyWarmRounds : kWarmRounds) * round;
   if (all <= warm + round) {
     plan.simulated = run(all);
     plan.seconds = plan.simulated.seconds;

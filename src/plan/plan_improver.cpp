@@ -146,12 +146,12 @@ class Search {
 }  // namespace
 
 std::int64_t steps_to_score(const PlanRequest& request, const BatchChoice& choice) {
-  const auto steady = steady_job(choice.batch, mean_of(request.requests));
+  const auto steady = steady_job(choice.batch, mean_of(request.requests), request.cluster.stages());
   const auto& batch = choice.batch;
   const auto blocks = static_cast<double>(batch.inner_iterations);
   const auto requests = static_cast<double>(request.requests.size());
-  // Two and three rounds of all places, if there are so many requests.
-  constexpr double kRounds = 5;
+  // One and two rounds of all places, if there are so many requests.
+  constexpr double kRounds = 3;
   const auto rounds = std::min(1.0, kRounds * static_cast<double>(batch.places()) / requests);
   // Of a layer: steps, and pages that steps name.
   constexpr double kStepsOfABatch = 12;

@@ -68,7 +68,7 @@ StageChoices::StageChoices(const PlanRequest& request, const BatchChoice& choice
     : request_(request),
       choice_(choice),
       solver_(solver),
-      steady_(steady_job(choice.batch, mean_of(request.requests))),
+      steady_(steady_job(choice.batch, mean_of(request.requests), request.cluster.stages())),
       demand_(demand_for(request.requests, choice.batch)) {
   for (std::size_t k = 0; k < request.cluster.stages(); ++k) {
     like_.push_back(like(k));

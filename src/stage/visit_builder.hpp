@@ -14,6 +14,12 @@ double attention_flops(const model::ModelSpec& spec, std::int64_t attended);
 double attention_out_flops(const model::ModelSpec& spec, std::int64_t rows);
 double mlp_flops(const model::ModelSpec& spec, std::int64_t rows);
 
+/// Parts [first, last) of those that a unit's bytes on one tier are cut into.
+struct WeightParts {
+  std::size_t first = 0;
+  std::size_t last = 0;
+};
+
 /// Makes the steps of one visit (see Scheduler).
 class VisitBuilder {
  public:
@@ -56,6 +62,7 @@ class VisitBuilder {
   void widen_weights(const Slot& slot);
   void stream_weights(const Slot& slot, std::size_t piece, std::size_t pieces);
   void load_unit(std::int64_t number, std::size_t piece, std::size_t pieces);
+  void load_parts(Step step, WeightParts parts);
   void read_weights(Step step, offload::ByteRange range);
 
   /// Counts the units of all visits, from 0.

@@ -21,11 +21,7 @@ std::size_t part_begin(ByteRange range, std::size_t part) {
              : range.begin + range.size() * part / kWeightParts / kPageBytes * kPageBytes;
 }
 
-/// Parts [first, last) of the kWeightParts.
-struct Parts {
-  std::size_t first = 0;
-  std::size_t last = 0;
-};
+using Parts = WeightParts;
 
 /// Piece `piece` of `pieces`, in whole parts.
 Parts parts_of(std::size_t piece, std::size_t pieces) {
@@ -99,7 +95,22 @@ void VisitBuilder::load_unit(std::int64_t number, std::size_t piece, std::size_t
             .layer = static_cast<std::int32_t>(number / units % plan_.shape.contents.layers),
             .unit = static_cast<std::int32_t>(unit),
             .buffer = static_cast<std::int32_t>(number % weights.buffers)};
-  const auto parts = parts_of(piece, pieces);
+  const auto all = parts_of(piece, pieces);
+  // Where both pass the bus, part by part: the disk reads ahead while the bus is busy with the
+  // other's, as far as there is staging.
+  const bool both = !weights.from_cpu(unit).empty() && !weights.from_disk(unit).empty();
+  const auto at_once =
+      both && !plan_.direct && plan_.overlap && plan_.schedule != ScheduleKind::flexgen
+          ? std::size_t{1}
+          : kWeightParts;
+  for (auto first = all.first; first < all.last; first += at_once) {
+    load_parts(step, {first, std::min(first + at_once, all.last)});
+  }
+}
+
+void VisitBuilder::load_parts(Step step, Parts parts) {
+  const auto& weights = plan_.weights;
+  const auto unit = static_cast<std::size_t>(step.unit);
   if (const auto range = range_of(weights.from_cpu(unit), parts); !range.empty()) {
     auto load = step;
     load.range = range;
