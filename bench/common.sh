@@ -56,7 +56,7 @@ in_group() (
 )
 
 # throttled_group FOLDER BYTES_PER_SECOND: sets `group` to a blkio cgroup (version 1; root) in which
-# FOLDER's disk is read no faster.
+# FOLDER's disk is read, and written, no faster.
 throttled_group() {
   local device
   group=/sys/fs/cgroup/blkio/stagecoach-bench
@@ -64,6 +64,7 @@ throttled_group() {
   trap 'rmdir -- "$group"; rm -rf -- "$work"' EXIT
   device=$(lsblk -no MAJ:MIN "$(df --output=source "$1" | tail -n 1)" | tr -d ' ')
   echo "$device $(numfmt --from=si "$2")" >"$group/blkio.throttle.read_bps_device"
+  echo "$device $(numfmt --from=si "$2")" >"$group/blkio.throttle.write_bps_device"
 }
 
 # From a job's log: generated tokens a second; seconds of the job without loading.

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # How well a run is predicted: policies over all tiers, each simulated from a profile of this machine
-# and then run. A profile is measured before every round, since machines that others share change.
+# and then run; and the policy that 'stagecoach plan' chooses. A profile is measured before every round, since machines that others share change.
 # With LIMIT, like 900M, the disk of FOLDER is throttled to so many bytes a second by a cgroup (root).
 # Dummy weights; makes stores of up to 3 GB in FOLDER.
 #
@@ -19,7 +19,7 @@ group=
 
 # What each policy gives to the tiers, and its other options.
 names=("resident" "half in DRAM" "from disk" "three tiers" "cache on CPU" "cache copied" "cache on disk"
-  "everything mixed" "int4")
+  "everything mixed" "int4" "planned")
 declare -A policies=(
   ["resident"]="--percent 100 0 100 0 100 0"
   ["half in DRAM"]="--percent 50 50 100 0 100 0"
@@ -33,7 +33,7 @@ declare -A policies=(
 )
 
 # The prompts and blocks of a model: so many that a run takes some ten seconds.
-declare -A jobs=([opt-125m]="192 64 16" [opt-350m]="96 64 16" [opt-1.3b]="64 48 12")
+declare -A jobs=([opt-125m]="96 64 16" [opt-350m]="48 64 16" [opt-1.3b]="32 32 8")
 blocks=(--gpu-batch-size 8 --num-gpu-batches 4 --prefill-piece 256)
 
 # store NAME: f16 weights, or packed ones for int4.
@@ -62,12 +62,19 @@ measure() {
 # predicted STAGES STORE OPTIONS...: tokens a second.
 predicted() {
   "$stagecoach" simulate --model "$2" --profile "$work/node.ini" --stages "$1" --json \
-    --prompts "$work/prompts.jsonl" "${blocks[@]}" "${@:3}" | jq .tokens_per_second
+    --prompts "$work/prompts.jsonl" "${@:3}" | jq .tokens_per_second
+}
+
+# The same for what the planner chooses; makes the job file.
+planned() {
+  "$stagecoach" plan --model "$2" --profile "$work/node.ini" --stages "$1" --offload-dir "$folder" \
+    --prompts "$work/prompts.jsonl" --out "$work/job.ini" --overwrite >"$work/plan.log"
+  sed -n 's/^predicted: \([0-9.]*\) generated.*/\1/p' "$work/plan.log"
 }
 
 measured() {
   run_job "$work/log" launch "$1" "$stagecoach" run --model "$2" --prompts "$work/prompts.jsonl" \
-    --output "$work/out.jsonl" --overwrite "${blocks[@]}" "${@:3}"
+    --output "$work/out.jsonl" --overwrite "${@:3}"
   tokens_per_second "$work/log"
 }
 
@@ -82,9 +89,15 @@ for ((round = 1; round <= rounds; ++round)); do
     for stages in "${stage_counts[@]}"; do
       measure "$stages" "$model"
       for name in "${names[@]}"; do
-        read -ra options <<<"${policies[$name]} --offload-dir $folder"
+        read -ra options <<<"${policies[$name]:-} --offload-dir $folder"
         store=$(store_of "$model" "$name")
-        p=$(predicted "$stages" "$store" "${options[@]}")
+        if [[ $name == planned ]]; then
+          p=$(planned "$stages" "$store")
+          options=(--config "$work/job.ini")
+        else
+          options+=("${blocks[@]}")
+          p=$(predicted "$stages" "$store" "${options[@]}")
+        fi
         m=$(measured "$stages" "$store" "${options[@]}")
         echo "round $round: $model, $stages stages, $name: predicted $p, measured $m" >&2
         echo "$p" >>"$work/p.$model.$stages.$name"
