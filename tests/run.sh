@@ -12,12 +12,13 @@ cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.."
 
 jobs=$(nproc)
 fuzz_seconds=5
-unit_programs=(base_test model_test device_test comm_test offload_test stage_test job_test cli_test
-  standin_test cuda_device_test cuda_rows_test cuda_attention_test cuda_engine_test nccl_transport_test)
+unit_programs=(base_test model_test device_test comm_test offload_test stage_test plan_test job_test
+  cli_test standin_test cuda_device_test cuda_rows_test cuda_attention_test cuda_engine_test nccl_transport_test)
 # Test programs whose subject has threads; and whole jobs with their stages as threads.
 tsan_programs=(base_test comm_test device_test offload_test stage_test job_test
   standin_test cuda_device_test nccl_transport_test)
 tsan_jobs=(
+  "unit/plan/plan_test Measure*:MeasureTiming*"
   "cuda/cuda_engine_test */CudaSchedule.EventsAreItsDependencies/3"
   "e2e/invariance_test *.NumberOfStages"
   "e2e/placement_test *.DelaysAndScarcePages:*.EachStageItsOwnPolicy:*.CpuAttention"

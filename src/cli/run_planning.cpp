@@ -158,6 +158,7 @@ void RunPlanning::plan(job::JobConfig& config, const Log& log) const {
   request.requests = read_lengths(config, model, log);
   request.schedule = config.schedule;
   request.budgets = config.policies;
+  request.packed_while_loaded = true;
   const auto result = plan::plan_job(request);
   const auto& best = result.best.front();
   apply_plan(best, request.weights, config);

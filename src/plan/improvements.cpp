@@ -8,12 +8,27 @@
 namespace stagecoach::plan {
 namespace {
 
-/// The best plan of a changed request; nothing if there is none.
-void add(std::vector<Improvement>& improvements, const std::string& what,
-         const PlanRequest& request) {
-  try {
-    improvements.push_back({what, plan_job(request).best.front().tokens_per_second});
-  } catch (const Error&) {  // no plan, or a profile that does not know the format
+/// Of the search for the plan itself: a gain need not be exact.
+constexpr std::int64_t kLessEffort = 4;
+
+/// What the best plan of a changed request reaches, or the given one where it still serves; nothing
+/// if neither does.
+void add(std::vector<Improvement>& improvements, const std::string& what, PlanRequest request,
+         const JobPlan& plan) {
+  double best = 0;
+  const auto take = [&](auto&& find) {
+    try {
+      best = std::max(best, find());
+    } catch (const Error&) {  // no plan, or a profile that does not know the format
+    }
+  };
+  request.most_steps /= kLessEffort;
+  take([&] { return plan_job(request).best.front().tokens_per_second; });
+  if (plan.policies.size() == request.cluster.stages()) {
+    take([&] { return score(request, plan).tokens_per_second; });
+  }
+  if (best > 0) {
+    improvements.push_back({what, best});
   }
 }
 
@@ -66,19 +81,19 @@ PlanRequest with_a_stage(PlanRequest request) {
 
 }  // namespace
 
-std::vector<Improvement> improvements(const PlanRequest& request, const JobPlan& /*plan*/) {
+std::vector<Improvement> improvements(const PlanRequest& request, const JobPlan& plan) {
   const auto& nodes = request.cluster.nodes;
   std::vector<Improvement> improvements;
-  add(improvements, "twice the DRAM", with_more_dram(request));
+  add(improvements, "twice the DRAM", with_more_dram(request), plan);
   if (std::any_of(nodes.begin(), nodes.end(),
                   [](const auto& node) { return !node.disk.read.empty(); })) {
-    add(improvements, "a disk twice as fast", with_faster_disks(request));
+    add(improvements, "a disk twice as fast", with_faster_disks(request), plan);
   }
   if (!allows_int4(request)) {
-    add(improvements, "int4 weights and cache", with_int4(request));
+    add(improvements, "int4 weights and cache", with_int4(request), plan);
   }
   if (static_cast<std::int64_t>(request.cluster.stages()) < request.spec.layers) {
-    add(improvements, "one more stage", with_a_stage(request));
+    add(improvements, "one more stage", with_a_stage(request), plan);
   }
   return improvements;
 }

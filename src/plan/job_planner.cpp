@@ -13,8 +13,6 @@
 namespace stagecoach::plan {
 namespace {
 
-/// Steps that all simulations of one search may take.
-constexpr std::int64_t kSearchSteps = 150'000'000;
 /// Choices that are scored before the best of them are improved.
 constexpr std::size_t kScored = 24;
 /// Choices from which the linear programs, and the simulator, climb.
@@ -295,7 +293,7 @@ JobPlan least_plan(const PlanRequest& request) {
   const auto choice = least_choice(request);
   JobPlan plan{.weights = choice.weights, .batch = choice.batch, .schedule = request.schedule};
   for (std::size_t k = 0; k < request.cluster.stages(); ++k) {
-    const auto tiers = tiers_for(request, k);
+    const auto tiers = tiers_for(request, k, choice.weights);
     auto policy = budget_of(request, k);
     Fractions fractions;
     const auto slowest = [](bool cpu, bool disk) {
@@ -356,7 +354,7 @@ PlanResult plan_job(const PlanRequest& request) {
   for (const auto& start : starts) {
     climb(request, candidates, start);
   }
-  PlanScores scores(request, kSearchSteps);
+  PlanScores scores(request, request.most_steps);
   for (const auto* candidate : to_be_scored(request, candidates.by_seconds())) {
     if (const auto& plan = candidates.plan(*candidate)) {
       scores.score(*plan);

@@ -21,10 +21,14 @@ struct PlanRequest {
   /// Beside the store's weights and an f16 cache these may be chosen.
   std::vector<model::WeightFormat> allowed_weights;
   std::vector<device::KvFormat> allowed_caches;
+  /// Weights that the store has otherwise are packed while they are read: none of them on disk.
+  bool packed_while_loaded = false;
   stage::ScheduleKind schedule = stage::ScheduleKind::rolling;
   /// Budgets and folder of each stage (or one for all); its percent does not matter.
   std::vector<stage::Policy> budgets;
   double max_latency_seconds = 0;  ///< of a request; 0: any
+  /// Steps that the search may simulate before it settles for what it has found.
+  std::int64_t most_steps = 150'000'000;
 };
 
 /// Everything that a job needs to be told, and what the simulator says about it.

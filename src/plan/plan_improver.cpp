@@ -71,7 +71,7 @@ std::optional<JobPlan> shifted(const PlanRequest& request, const JobPlan& plan, 
   for (std::size_t k = 0; k < other.policies.size(); ++k) {
     if (!stage || *stage == k) {
       auto policy = other.policies[k];
-      const auto tiers = tiers_for(request, k);
+      const auto tiers = tiers_for(request, k, plan.weights);
       const bool moved = std::all_of(by.begin(), by.end(),
                                      [&](const Shift& one) { return shift(policy, tiers, one); });
       if (moved) {

@@ -49,7 +49,8 @@ const stage::Policy& budget_of(const PlanRequest& request, std::size_t stage) {
 
 /// Without a GPU, DRAM is the device's memory: the CPU's part is a copy of it that only budgets can
 /// ask for.
-TiersInUse tiers_for(const PlanRequest& request, std::size_t stage) {
+TiersInUse tiers_for(const PlanRequest& request, std::size_t stage,
+                     const model::WeightFormat& weights) {
   const auto& profile = request.cluster.of_stage(stage);
   const auto& policy = budget_of(request, stage);
   const auto budgets = budgets_for(profile, policy);
@@ -57,7 +58,7 @@ TiersInUse tiers_for(const PlanRequest& request, std::size_t stage) {
   const bool disk = !profile.disk.read.empty() && !profile.disk.write.empty();
   const bool spills = disk && !policy.offload_dir.empty() && budgets.disk > 0;
   return {.weights_cpu = cpu,
-          .weights_disk = disk,
+          .weights_disk = disk && (weights == request.weights || !request.packed_while_loaded),
           .cache_cpu = cpu,
           .cache_disk = spills,
           .hidden_cpu = cpu,
@@ -173,7 +174,7 @@ std::optional<StageChoice> StageChoices::solve_for(const StageCase& stage, std::
 /// what that saves is worth more.
 std::optional<StageChoice> StageChoices::solve_all(std::size_t stage, std::int64_t layers,
                                                    const Look& look) {
-  auto allowed = tiers_for(request_, stage);
+  auto allowed = tiers_for(request_, stage, choice_.weights);
   if (!look.rough) {  // of the tiers that the rough look has found to be worth it
     const auto& rough = this->best(stage, layers);
     if (!rough) {

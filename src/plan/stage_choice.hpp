@@ -80,7 +80,8 @@ std::optional<PartitionChoice> best_partition(const PlanRequest& request, StageC
 
 /// The policy of a stage of the request: its budgets and folder.
 const stage::Policy& budget_of(const PlanRequest& request, std::size_t stage);
-/// Tiers that a placement on the stage may use.
-TiersInUse tiers_for(const PlanRequest& request, std::size_t stage);
+/// Tiers that a placement on the stage may use with weights in this format.
+TiersInUse tiers_for(const PlanRequest& request, std::size_t stage,
+                     const model::WeightFormat& weights);
 
 }  // namespace stagecoach::plan

@@ -13,6 +13,7 @@
 
 #include "base/error.hpp"
 #include "plan/explain.hpp"
+#include "plan/stage_choice.hpp"
 #include "unit/plan/machines.hpp"
 
 namespace stagecoach::plan {
@@ -139,6 +140,16 @@ TEST(Plan, OfAnImpossibleJobSaysWhatIsMissing) {
     EXPECT_THAT(error.what(), HasSubstr("of 20.0 MiB"));
     EXPECT_THAT(error.what(), HasSubstr("--device-mem"));
   }
+}
+
+TEST(Plan, KeepsNoWeightsOnDiskThatArePackedWhileLoaded) {
+  auto request = small_request();
+  const model::WeightFormat packed{{Packing::int4, 64}};
+  EXPECT_TRUE(tiers_for(request, 0, packed).weights_disk);
+  request.packed_while_loaded = true;
+  EXPECT_FALSE(tiers_for(request, 0, packed).weights_disk);
+  EXPECT_TRUE(tiers_for(request, 0, packed).weights_cpu);
+  EXPECT_TRUE(tiers_for(request, 0, request.weights).weights_disk);
 }
 
 TEST(Plan, GivesTheSlowerNodeFewerLayers) {
