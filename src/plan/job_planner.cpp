@@ -78,8 +78,8 @@ class Candidates {
 
  private:
   struct Tried {
-    Tried(const PlanRequest& request, BatchChoice what, Solver& solver)
-        : choice(std::move(what)), stages(request, choice, solver) {}
+    Tried(const PlanRequest& request, const BatchChoice& what, Solver& solver)
+        : choice(what), stages(request, choice, solver) {}
     BatchChoice choice;
     StageChoices stages;
     std::optional<Candidate> candidate;

@@ -150,7 +150,8 @@ BufferPages buffer_shares(const StageCase& stage) {
       static_cast<double>(batch.gpu_batch_size * stage.demand.longest_pages) / wanted;
   const auto open =
       static_cast<double>(offload::KvPages::open_slots_for(batch.places(), batch.block())) / wanted;
-  const auto passing = static_cast<double>(batch.max_batch_rows() / batch.page_tokens) / wanted;
+  const auto whole_pages = batch.max_batch_rows() / batch.page_tokens;
+  const auto passing = static_cast<double>(whole_pages) / wanted;
   return {{of_a_batch}, {of_a_batch, open, passing}};
 }
 

@@ -98,7 +98,7 @@ std::vector<Move> moves() {
   }
   // The device's memory goes from the cache to weights, or the other way.
   for (const double percent : {25.0, 5.0}) {
-    for (const std::size_t other : {1, 2}) {
+    for (const auto other : {std::size_t{1}, std::size_t{2}}) {
       moves.push_back({{0, other, 0, percent}, {1, 0, 1, percent}});
       moves.push_back({{0, other, 0, percent}, {1, 0, 1, 100}});
       moves.push_back({{0, 0, other, percent}, {1, 1, 0, percent}});

@@ -21,7 +21,7 @@ std::string exact_bytes(std::size_t bytes) {
   constexpr std::size_t kLongest = 6;
   for (const auto& [unit, factor] : kUnits) {
     const auto number = format_number(static_cast<double>(bytes) / factor);
-    const auto text = number + unit;
+    auto text = number + unit;
     if (static_cast<double>(bytes) >= factor && number.size() <= kLongest &&
         parse_bytes(text, "size") == bytes) {
       return text;

@@ -260,7 +260,7 @@ void Simulation::make_stages(const std::vector<stage::StagePlan>& plans) {
 
 void Simulation::push(Event event) {
   event.order = order_++;
-  events_.push(std::move(event));
+  events_.push(event);
 }
 
 SimulationResult Simulation::run(const Workload& requests) {
