@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -87,6 +88,12 @@ void print_explanation(const plan::PlanRequest& request, const plan::PlanResult&
   }
 }
 
+bool has_disk(const plan::Cluster& cluster) {
+  return std::any_of(cluster.nodes.begin(), cluster.nodes.end(), [](const auto& node) {
+    return node.disk_mem_bytes > 0 && !node.disk.write.empty();
+  });
+}
+
 }  // namespace
 
 int plan_command(const std::vector<std::string>& arguments) {
@@ -106,6 +113,9 @@ int plan_command(const std::vector<std::string>& arguments) {
     print_explanation(request, result);
   } else {
     fmt::print("{}", plan::summarize(best));
+  }
+  if (request.budgets.front().offload_dir.empty() && has_disk(request.cluster)) {
+    fmt::print("cache and activations may not go to disk without --offload-dir DIR\n");
   }
   if (options->flag("pareto")) {
     fmt::print("\nlatency against throughput\n{}", plan::format_frontier(result));
