@@ -16,7 +16,7 @@ namespace {
 /// Choices that are scored before the best of them are improved.
 constexpr std::size_t kScored = 24;
 /// Choices from which the linear programs, and the simulator, climb.
-constexpr std::size_t kClimbs = 3;
+constexpr std::size_t kClimbs = 5;
 /// Plans of the frontier, at most.
 constexpr std::size_t kFrontier = 12;
 
