@@ -13,6 +13,7 @@
 #include "base/half.hpp"
 #include "base/hash.hpp"
 #include "device/host/host_device.hpp"
+#include "device/host/read_all.hpp"
 #include "device/host/thread_pool.hpp"
 
 namespace stagecoach::bench {
@@ -78,11 +79,7 @@ class Median {
   std::vector<double> all_;
 };
 
-/// Reads every byte once (eight sums, so that only memory limits it): the yardstick of what is
-/// bound by memory.
-std::uint64_t read_all(std::span<const std::byte> bytes);
-
-/// The same with a part of the bytes for each of a pool's threads.
-std::uint64_t read_all(std::span<const std::byte> bytes, device::ThreadPool& pool);
+/// The yardstick of what is bound by memory.
+using device::read_all;
 
 }  // namespace stagecoach::bench

@@ -1,10 +1,13 @@
+#include "device/host/read_all.hpp"
+
 #include <immintrin.h>
 
 #include <numeric>
+#include <vector>
 
-#include "micro/device_fixture.hpp"
+#include "base/aligned_memory.hpp"
 
-namespace stagecoach::bench {
+namespace stagecoach::device {
 
 __attribute__((target("avx2"))) std::uint64_t read_all(std::span<const std::byte> bytes) {
   constexpr std::size_t kSums = 8;
@@ -23,7 +26,7 @@ __attribute__((target("avx2"))) std::uint64_t read_all(std::span<const std::byte
   return total;
 }
 
-std::uint64_t read_all(std::span<const std::byte> bytes, device::ThreadPool& pool) {
+std::uint64_t read_all(std::span<const std::byte> bytes, ThreadPool& pool) {
   const auto parts = static_cast<std::size_t>(pool.threads());
   const std::size_t part_bytes = bytes.size() / parts / kPageBytes * kPageBytes;
   std::vector<std::uint64_t> sums(parts);
@@ -36,4 +39,4 @@ std::uint64_t read_all(std::span<const std::byte> bytes, device::ThreadPool& poo
   return std::accumulate(sums.begin(), sums.end(), std::uint64_t{0});
 }
 
-}  // namespace stagecoach::bench
+}  // namespace stagecoach::device
